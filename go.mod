@@ -1,0 +1,3 @@
+module github.com/counterfoil/counterfoil
+
+go 1.26
