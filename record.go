@@ -66,11 +66,14 @@ const (
 	OutcomeUnknown OutcomeClass = iota
 	Succeeded
 	Declined
+	// NoEffect fills in a tombstone that was closed as unknown when absence is
+	// proved later; it never reopens.
+	NoEffect
 
 	numOutcomes
 )
 
-var outcomeNames = [numOutcomes]string{"unknown", "succeeded", "declined"}
+var outcomeNames = [numOutcomes]string{"unknown", "succeeded", "declined", "no_effect"}
 
 // String is the class as JSON spells it.
 func (c OutcomeClass) String() string {

@@ -1,0 +1,260 @@
+package counterfoil
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/counterfoil/counterfoil/policy"
+)
+
+// report is what an owner says of its attempt.
+type report struct {
+	call     string
+	state    State // Completed, Failed or Unknown
+	outcome  Outcome
+	response []byte
+	evidence Evidence
+}
+
+// settling carries one report into the store, through conflicts and through
+// unclear writes. It is used by one goroutine at a time.
+type settling struct {
+	e       *Engine
+	op      *policy.Operation
+	owner   Record // as the owner last wrote it
+	rep     report
+	current Record // as last seen
+}
+
+// final reports whether an error of run is an answer, not a failure to find out.
+func (s *settling) final(err error) bool {
+	return errors.Is(err, ErrFenced) || errors.Is(err, ErrSettled)
+}
+
+// run writes the report, or finds that it stands already. ErrSettled and
+// ErrFenced come with the record that stands.
+func (s *settling) run(ctx context.Context) (Snapshot, error) {
+	for range maxTries {
+		step := s.next()
+		if step.write != nil {
+			start := time.Now()
+			snap, err := s.e.store.Update(ctx, step.write)
+			s.e.o.Trace.storeCall(s.rep.call, start, err)
+			switch {
+			case err == nil:
+				step.done = snap
+			case errors.Is(err, ErrConflict), errors.Is(err, ErrFenced), errors.Is(err, ErrNotFound):
+				if err := s.reread(ctx); err != nil {
+					return Snapshot{}, err
+				}
+				continue
+			default:
+				return Snapshot{}, err
+			}
+		}
+		if step.contradicted {
+			s.e.o.Trace.contradicted(s.op.Name, s.owner.ID)
+		}
+		return step.done, step.err
+	}
+	return Snapshot{}, fmt.Errorf("%w: record %s keeps changing", ErrUnavailable, s.owner.ID)
+}
+
+func (s *settling) reread(ctx context.Context) error {
+	snap, err := s.e.store.Get(ctx, s.owner.ID)
+	if errors.Is(err, ErrNotFound) {
+		// Only a settled record is ever deleted: somebody else settled it.
+		s.current = Record{ID: s.owner.ID}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.current = snap.Record
+	return nil
+}
+
+// step is one move of settling: a write to try, then done and err as answer.
+type step struct {
+	write        *Write
+	done         Snapshot
+	err          error
+	contradicted bool
+}
+
+// next decides, by the transitions of design.md §3, what the report does to
+// the record as last seen.
+func (s *settling) next() step {
+	cur := &s.current
+	mine := cur.Token == s.owner.Token && !cur.Token.IsZero() ||
+		cur.Token.IsZero() && cur.State.Settled() && cur.Attempt == s.owner.Attempt && cur.CreatedAt.Equal(s.owner.CreatedAt)
+	stand := Snapshot{Record: *cur}
+	if !mine {
+		// A later attempt opened, or the record is gone: this owner is powerless.
+		return step{done: stand, err: fmt.Errorf("%s: %w", s.rep.call, ErrFenced), contradicted: s.rep.state == Completed}
+	}
+	switch cur.State {
+	case InProgress, Unknown:
+		return step{write: s.settle(nil)}
+	case Failed:
+		switch {
+		case s.rep.state == Failed:
+			return step{done: stand}
+		case s.rep.state == Completed && !cur.Proof.byOwner():
+			// Somebody said there was no effect, and the owner knows better.
+			w := s.settle(&Evidence{Kind: EvidenceContradicted, Attempt: cur.Attempt, Outcome: s.rep.outcome, Reason: "the owner completed after absence was said to be proved (" + cur.Proof.String() + ")"})
+			return step{write: w, contradicted: true}
+		}
+		return step{done: stand, err: fmt.Errorf("%s: %w", s.rep.call, ErrSettled)}
+	}
+	return s.onSettled(stand)
+}
+
+// onSettled handles a record whose outcome is already final, or closed.
+func (s *settling) onSettled(stand Snapshot) step {
+	cur := &s.current
+	told := s.rep.outcome
+	switch s.rep.state {
+	case Unknown:
+		return step{done: stand, err: fmt.Errorf("%s: %w", s.rep.call, ErrSettled)}
+	case Failed:
+		told = Outcome{Class: NoEffect}
+	}
+	if cur.Outcome == told {
+		return step{done: stand} // our own write, whose answer was lost
+	}
+	next := cur.Clone()
+	if cur.Outcome.Class == OutcomeUnknown {
+		next.Outcome = told
+		ev := Evidence{Kind: EvidenceResolved, Attempt: cur.Attempt, Outcome: told, Reason: "the owner reported late"}
+		if next.AddEvidence(ev) == nil {
+			return step{write: &Write{Record: next, IfRev: cur.Rev, IfToken: cur.Token, Stamps: Stamps{EvidenceAt: In(0)}}}
+		}
+	}
+	out := step{done: stand, err: fmt.Errorf("%s: %w", s.rep.call, ErrSettled), contradicted: true}
+	next = cur.Clone()
+	if next.AddEvidence(Evidence{Kind: EvidenceContradicted, Attempt: cur.Attempt, Outcome: told}) == nil {
+		out.write = &Write{Record: next, IfRev: cur.Rev, IfToken: cur.Token, Stamps: Stamps{EvidenceAt: In(0)}}
+	}
+	return out
+}
+
+// settle is the write that puts the report on an open or failed record.
+func (s *settling) settle(extra *Evidence) *Write {
+	next := s.current.Clone()
+	evidence := s.rep.evidence
+	if extra != nil {
+		evidence = *extra
+	}
+	w := &Write{IfRev: s.current.Rev, IfToken: s.current.Token}
+	w.Stamps = settleRecord(&next, s.op, s.rep.state, s.rep.outcome, ProofStated)
+	if s.rep.state == Completed && s.rep.response != nil && s.op.Replay() > 0 && !next.Observed {
+		next.HasResponse = true
+		w.Response = s.rep.response
+		w.Stamps.ReplayUntil = In(s.op.Replay())
+	}
+	if evidence.Kind != 0 {
+		evidence.Attempt = next.Attempt
+		if next.AddEvidence(evidence) == nil {
+			w.Stamps.EvidenceAt = In(0)
+		}
+	}
+	w.Record = next
+	return w
+}
+
+// settleRecord moves r to Completed, Failed or Unknown under op and returns the
+// instants to stamp. The horizon counts from completion, or from t_quiet for
+// an unknown outcome (design.md §3).
+func settleRecord(r *Record, op *policy.Operation, to State, out Outcome, proof Proof) Stamps {
+	r.State, r.Outcome, r.HasResponse = to, out, false
+	r.Proof = ProofNone
+	r.Horizon = time.Time{}
+	switch to {
+	case Completed:
+		r.Reference = ""
+		return Stamps{SettledAt: In(0), Horizon: In(op.Retention())}
+	case Failed:
+		r.Proof, r.Outcome = proof, Outcome{}
+		return Stamps{SettledAt: In(0), Horizon: In(op.TTL())}
+	}
+	r.Horizon = closesAt(r, op)
+	return Stamps{}
+}
+
+// closesAt is when an unknown record becomes a tombstone by itself; zero under
+// on_unknown: hold. A redispatch window is waited out first.
+func closesAt(r *Record, op *policy.Operation) time.Time {
+	if op.OnUnknown.Rule == policy.UnknownHold {
+		return time.Time{}
+	}
+	t := r.QuietAt.Add(op.Retention())
+	if op.OnUnknown.Rule == policy.UnknownRedispatch {
+		if w := r.FirstDispatch.Add(op.OnUnknown.Within); w.After(t) {
+			t = w
+		}
+	}
+	return t
+}
+
+// background retries try until it returns true, the time is up, or the engine
+// is closed; then it calls done.
+func (e *Engine) background(until time.Time, try func(context.Context) bool, done func()) {
+	if e.closing.Load() {
+		done()
+		return
+	}
+	e.wg.Add(1)
+	e.unsettle.Add(1)
+	go func() {
+		defer e.wg.Done()
+		defer e.unsettle.Add(-1)
+		defer done()
+		pause := 50 * time.Millisecond
+		for time.Now().Before(until) {
+			t := time.NewTimer(pause)
+			select {
+			case <-e.stop.Done():
+				t.Stop()
+				return
+			case <-t.C:
+			}
+			pause = min(2*pause, 2*time.Second)
+			ctx, cancel := context.WithTimeout(e.stop, e.o.StoreTimeout)
+			ok := try(ctx)
+			cancel()
+			if ok {
+				return
+			}
+		}
+	}()
+}
+
+// maxDisowned bounds the claims being taken back at one time; beyond it they
+// lapse instead, and become unknown.
+const maxDisowned = 1000
+
+// disown takes back a claim whose creation was not confirmed: the effect was
+// never attempted, so if it stands after all it is failed, by our own word.
+func (e *Engine) disown(op *policy.Operation, rec Record, start time.Time) {
+	if e.unsettle.Load() >= maxDisowned {
+		return
+	}
+	e.background(start.Add(op.QuietAfter()), func(ctx context.Context) bool {
+		snap, err := e.store.Get(ctx, rec.ID)
+		if errors.Is(err, ErrNotFound) || err == nil && snap.Record.Token != rec.Token {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+		s := settling{e: e, op: op, owner: snap.Record, current: snap.Record, rep: report{
+			call: "fail", state: Failed,
+			evidence: Evidence{Kind: EvidenceFailed, Reason: "the claim was not confirmed in time, and the effect not attempted"},
+		}}
+		_, err = s.run(ctx)
+		return err == nil || s.final(err)
+	}, func() {})
+}
