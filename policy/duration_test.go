@@ -80,3 +80,22 @@ func FuzzParseDuration(f *testing.F) {
 		}
 	})
 }
+
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]int64{"512B": 512, "64KiB": 64 << 10, "1MiB": 1 << 20, "1MB": 1e6, "1GiB": 1 << 30} {
+		if got, err := policy.ParseSize(text); err != nil || got != want {
+			t.Errorf("ParseSize(%q) = %v, %v, want %v", text, got, err, want)
+		}
+		if again, err := policy.ParseSize(policy.FormatSize(want)); err != nil || again != want {
+			t.Errorf("%d is spelled %q, which reads as %d, %v", want, policy.FormatSize(want), again, err)
+		}
+	}
+	for text, word := range map[string]string{
+		"1048576": "1048576B", "": "512B", "-1MiB": "not understood", "1.5MiB": "whole number",
+		"1 MiB": "not understood", "1mib": "not understood", "9223372036854775808B": "too large", "9999999999GiB": "64MiB",
+	} {
+		if got, err := policy.ParseSize(text); !errors.Is(err, policy.ErrSize) || !strings.Contains(err.Error(), word) {
+			t.Errorf("ParseSize(%q) = %d, %v; want ErrSize that says %q", text, got, err, word)
+		}
+	}
+}

@@ -27,6 +27,7 @@ func TestTTLWorkedExamples(t *testing.T) {
 		{"contract.md as written", in(4*time.Hour, 0, time.Hour, 20*time.Hour), 25 * time.Hour, "safety_margin"},
 		{"12 min", in(30*time.Second, 2*time.Minute, 5*time.Minute, 5*time.Minute), 12 * time.Minute, "reconciliation_cadence"},
 		{"client decides", in(3*time.Hour, 2*time.Hour, time.Minute, time.Minute), 3*time.Hour + 2*time.Minute, "client_retry_budget"},
+		{"equal sides", in(time.Hour, time.Hour, 0, 0), time.Hour, "client_retry_budget"},
 		{"nothing", in(0, 0, 0, 0), 0, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

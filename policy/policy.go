@@ -17,7 +17,7 @@ type Policy struct {
 	// Version is a whole number above zero that grows with every change; it is
 	// pinned in each record.
 	Version uint32 `json:"version"`
-	// Operations are sorted by name; names are unique.
+	// Operations are sorted by name ([Policy.Normalize]); names are unique.
 	Operations []Operation `json:"operations"`
 }
 
@@ -53,8 +53,8 @@ type Operation struct {
 	// Protect is how long the effect itself can be repeated harmfully; zero
 	// stands for the TTL. Use [Operation.Retention] for the resulting lifetime.
 	Protect time.Duration `json:"protect,omitempty"`
-	// ReplayFor is how long the whole response is kept; zero stands for the
-	// TTL. Use [Operation.Replay].
+	// ReplayFor is how long the whole response is kept; nil stands for the TTL,
+	// zero keeps none. Use [Operation.Replay].
 	ReplayFor *time.Duration `json:"replay,omitempty"`
 
 	Deadline time.Duration `json:"deadline"`

@@ -2,11 +2,42 @@ package policy
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// SizePattern is the spelling of a size, as a regular expression that JSON
+// Schema and Go read alike.
+const SizePattern = `^([0-9]+)(B|KB|MB|GB|KiB|MiB|GiB)$`
+
+var sizeForm = regexp.MustCompile(SizePattern)
+
+// ErrSize is returned by [ParseSize]; the text beside it says what to write.
+var ErrSize = errors.New("not a size")
+
+// ParseSize reads a number of bytes: 512B, 64KiB, 1MiB (1024 each), 1MB (1000
+// each). Numbers without unit are refused like those of [ParseDuration].
+// Errors wrap [ErrSize].
+func ParseSize(s string) (int64, error) {
+	m := sizeForm.FindStringSubmatch(s)
+	if m == nil {
+		if bareNumber.MatchString(s) {
+			return 0, fmt.Errorf("%w: %q has no unit; write %sB for bytes, or KiB, MiB", ErrSize, s, s)
+		}
+		return 0, fmt.Errorf("%w: %q is not understood; write a whole number with a unit, such as 512B, 64KiB, 1MiB or 1MB", ErrSize, s)
+	}
+	unit := map[string]int64{"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[m[2]]
+	n, err := strconv.ParseInt(m[1], 10, 64)
+	if err != nil || n > math.MaxInt64/unit {
+		return 0, fmt.Errorf("%w: %q is too large; write at most %s", ErrSize, s, FormatSize(maxBytes))
+	}
+	return n * unit, nil
+}
 
 // FormatSize spells a number of bytes as policy.yaml does: 1MiB, 64KiB, 100B.
 func FormatSize(n int64) string {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 )
 
@@ -27,7 +28,13 @@ type Finding struct {
 	// Message says what is wrong, Remedy what to write instead.
 	Message string `json:"message"`
 	Remedy  string `json:"remedy,omitempty"`
+	// Other is the second place of a fault that two places share, such as two
+	// patterns in conflict; zero otherwise.
+	Other Place `json:"-"`
 }
+
+// Place is a field of an operation, or of the policy where Operation is empty.
+type Place struct{ Operation, Field string }
 
 // String is the finding on one line: "operations.NAME.FIELD: message; remedy".
 func (f Finding) String() string {
@@ -94,12 +101,18 @@ func (c *checker) fail(code Code, field, remedy, format string, args ...any) {
 	c.add(SeverityError, code, field, remedy, fmt.Sprintf(format, args...))
 }
 
+// clash is fail for a fault that this place shares with another.
+func (c *checker) clash(code Code, field string, other Place, remedy, format string, args ...any) {
+	c.fail(code, field, remedy, format, args...)
+	c.findings[len(c.findings)-1].Other = other
+}
+
 func (c *checker) warn(code Code, field, remedy, format string, args ...any) {
 	c.add(SeverityWarning, code, field, remedy, fmt.Sprintf(format, args...))
 }
 
 func (c *checker) add(s Severity, code Code, field, remedy, message string) {
-	c.findings = append(c.findings, Finding{s, code, c.op, field, message, remedy})
+	c.findings = append(c.findings, Finding{Severity: s, Code: code, Operation: c.op, Field: field, Message: message, Remedy: remedy})
 }
 
 // operation checks one operation by itself.
@@ -151,19 +164,17 @@ func (c *checker) names(p *Policy) {
 	c.op = ""
 }
 
-const maxName = 64
+// NamePattern is the name of an operation, family, gate or retrier, as a
+// regular expression that JSON Schema and Go read alike.
+const NamePattern = `^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`
+
+var nameForm = regexp.MustCompile(NamePattern)
 
 // name checks a name that becomes a label, a path segment or a column.
 func (c *checker) name(what, field, name string) {
-	remedy := fmt.Sprintf("use 1 to %d of a-z, A-Z, 0-9, _, - and . beginning with a letter or digit", maxName)
-	ok := len(name) > 0 && len(name) <= maxName
-	for i := 0; ok && i < len(name); i++ {
-		b := name[i]
-		letter := b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9'
-		ok = letter || i > 0 && (b == '_' || b == '-' || b == '.')
-	}
-	if !ok {
-		c.fail(CodeNameInvalid, field, remedy, "%q is no name for %s %s", name, article(what), what)
+	if !nameForm.MatchString(name) {
+		c.fail(CodeNameInvalid, field, "use 1 to 64 of a-z, A-Z, 0-9, _, - and . beginning with a letter or digit",
+			"%q is no name for %s %s", name, article(what), what)
 	}
 }
 
@@ -189,7 +200,7 @@ func (c *checker) families(p *Policy) {
 		remedy := fmt.Sprintf("write the same as %q, or give it a family of its own", f.Name)
 		differ := func(field, mine, theirs string) {
 			if mine != theirs {
-				c.fail(CodeFamilyDiffers, field, remedy, "%q and %q share the keys of family %q, but one says %s and the other %s",
+				c.clash(CodeFamilyDiffers, field, Place{f.Name, field}, remedy, "%q and %q share the keys of family %q, but one says %s and the other %s",
 					f.Name, o.Name, o.Family(), theirs, mine)
 			}
 		}

@@ -11,12 +11,20 @@ import (
 	"time"
 )
 
+// MatchPattern is a pattern with a method that can be guarded, as a regular
+// expression that JSON Schema and Go read alike. ServeMux refuses more.
+const MatchPattern = `^(POST|PUT|PATCH|DELETE)[ \t]+[^ \t]*/`
+
 // guardedMethods are the methods that can have an effect (contract.md §4).
 var guardedMethods = []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
 // credentialMax is the longest horizon over which a credential may stand in for
 // a principal: tokens seldom live longer (contract.md §3).
 const credentialMax = 24 * time.Hour
+
+// maxConflicts is how many conflicting patterns are traced: each costs a walk
+// over all the others, and a page of them is enough to start with.
+const maxConflicts = 50
 
 // route is one pattern with its place.
 type route struct{ op, field, pattern string }
@@ -25,6 +33,7 @@ type route struct{ op, field, pattern string }
 // those decide which operation a request belongs to.
 func (c *checker) routes(p *Policy) {
 	var valid []route
+	conflicts := 0
 	mux := http.NewServeMux()
 	for i := range p.Operations {
 		o := &p.Operations[i]
@@ -37,7 +46,9 @@ func (c *checker) routes(p *Policy) {
 			// Registering in one mux is quick; only a refusal has to be traced
 			// to the earlier pattern, because ServeMux names lines of this file.
 			if err := register(mux, pattern); err != nil {
-				c.conflict(r, valid)
+				if conflicts++; conflicts <= maxConflicts {
+					c.conflict(r, valid)
+				}
 				continue
 			}
 			valid = append(valid, r)
@@ -48,17 +59,23 @@ func (c *checker) routes(p *Policy) {
 
 // route checks one pattern by itself.
 func (c *checker) route(r route) bool {
-	method, _, found := strings.Cut(r.pattern, " ")
+	// ServeMux takes spaces and tabs between the method and the rest.
+	end := strings.IndexAny(r.pattern, " \t")
 	const remedy = "write METHOD /path with POST, PUT, PATCH or DELETE"
 	if err := register(http.NewServeMux(), r.pattern); err != nil {
 		c.fail(CodeMatchInvalid, r.field, remedy, "%v", err)
 		return false
 	}
-	if !found {
+	if end < 0 {
 		c.fail(CodeMatchMethod, r.field, remedy, "pattern %q names no method", r.pattern)
 		return false
 	}
-	if !slices.Contains(guardedMethods, method) {
+	// ServeMux would take "PUT a /b" for the host "a ", which no request has.
+	if host, _, _ := strings.Cut(strings.TrimLeft(r.pattern[end:], " \t"), "/"); strings.ContainsAny(host, " \t") {
+		c.fail(CodeMatchInvalid, r.field, remedy, "pattern %q: there is a space in the host %q", r.pattern, host)
+		return false
+	}
+	if method := r.pattern[:end]; !slices.Contains(guardedMethods, method) {
 		c.fail(CodeMatchMethod, r.field, remedy, "pattern %q: method %s is never guarded", r.pattern, method)
 		return false
 	}
@@ -76,7 +93,7 @@ func (c *checker) conflict(r route, earlier []route) {
 		if e.pattern == r.pattern {
 			how = "they are the same"
 		}
-		c.fail(CodeMatchConflict, r.field, "make one of them more specific, or take one out",
+		c.clash(CodeMatchConflict, r.field, Place{e.op, e.field}, "make one of them more specific, or take one out",
 			"pattern %q conflicts with %q of operations.%s.%s: %s", r.pattern, e.pattern, e.op, e.field, how)
 		return
 	}
@@ -152,12 +169,13 @@ func credential(header string) bool {
 	return false
 }
 
-// headerName reports whether s is an RFC 9110 field name (a token).
-func headerName(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
-	})
-}
+// HeaderPattern is a header's name (RFC 9110 token), as a regular expression
+// that JSON Schema and Go read alike.
+const HeaderPattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"
+
+var headerForm = regexp.MustCompile(HeaderPattern)
+
+func headerName(s string) bool { return headerForm.MatchString(s) }
 
 // unfitKeyHeaders cannot carry a key: proxies take them off or rewrite them.
 var unfitKeyHeaders = []string{"Connection", "Content-Length", "Cookie", "Host", "Authorization", "Transfer-Encoding", "Upgrade", "Te", "Trailer"}

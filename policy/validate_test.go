@@ -67,6 +67,7 @@ func TestValidateOneFault(t *testing.T) {
 		{"match without method", func(o *policy.Operation) { o.Match = []string{"/v1/payments/{payment}"} }, e, policy.CodeMatchMethod, "match[0]", nil},
 		{"match GET", func(o *policy.Operation) { o.Match = []string{"GET /v1/payments/{payment}"} }, e, policy.CodeMatchMethod, "match[0]", []string{"GET"}},
 		{"match broken", func(o *policy.Operation) { o.Match, o.Resource = []string{"POST /v1/{payment"}, "" }, e, policy.CodeMatchInvalid, "match[0]", nil},
+		{"match with a space in the host", func(o *policy.Operation) { o.Match = []string{"PUT a /v1/{payment}"} }, e, policy.CodeMatchInvalid, "match[0]", []string{`"a "`}},
 		{"match twice (P05)", func(o *policy.Operation) { o.Match = append(o.Match, o.Match[0]) }, e, policy.CodeMatchConflict, "match[1]", []string{"match[0]", "the same"}},
 		{"resource elsewhere", func(o *policy.Operation) { o.Resource = "//evil.example/x" }, e, policy.CodeResourceInvalid, "resource", nil},
 		{"resource without wildcard", func(o *policy.Operation) { o.Resource = "/v1/{order}" }, e, policy.CodeResourceInvalid, "resource", []string{"{order}"}},
@@ -113,6 +114,22 @@ func TestValidateOneFault(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestValidateAllowsTheBounds(t *testing.T) {
+	for name, change := range map[string]func(*policy.Operation){
+		"longest protection": func(o *policy.Operation) { o.Protect = policy.MaxLifetime },
+		"largest bodies":     func(o *policy.Operation) { o.MaxRequest, o.MaxResponse = 64<<20, 64<<20 },
+		"smallest bodies":    func(o *policy.Operation) { o.MaxRequest, o.MaxResponse, o.MaxUnresolved = 1, 1, 1 },
+		"outermost statuses": func(o *policy.Operation) { o.Ambiguous, o.NoEffect = []int{100, 599}, []int{199, 300} },
+		"replay = horizon":   func(o *policy.Operation) { o.ReplayFor = new(o.Retention()) },
+		"no waiting":         func(o *policy.Operation) { o.Wait, o.Settle = 0, 0 },
+		"longest name":       func(o *policy.Operation) { o.Name = strings.Repeat("n", 64) },
+	} {
+		if p := with(change); policy.Refuses(p.Validate()) {
+			t.Errorf("%s: %v", name, p.Validate())
+		}
 	}
 }
 

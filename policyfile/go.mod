@@ -1,0 +1,19 @@
+module github.com/counterfoil/counterfoil/policyfile
+
+go 1.26
+
+require (
+	github.com/counterfoil/counterfoil v0.0.0
+	github.com/invopop/jsonschema v0.14.0
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	go.yaml.in/yaml/v4 v4.0.0
+)
+
+require (
+	github.com/bahlo/generic-list-go v0.2.0 // indirect
+	github.com/buger/jsonparser v1.1.2 // indirect
+	github.com/pb33f/ordered-map/v2 v2.3.1 // indirect
+	golang.org/x/text v0.14.0 // indirect
+)
+
+replace github.com/counterfoil/counterfoil => ../
