@@ -1,0 +1,108 @@
+package linear
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/counterfoil/counterfoil"
+	"github.com/counterfoil/counterfoil/memstore"
+	"github.com/counterfoil/counterfoil/pebblestore"
+)
+
+// TestLinearizable runs random histories over every store.
+func TestLinearizable(t *testing.T) {
+	stores := map[string]func(t *testing.T) counterfoil.Store{
+		"memory": func(*testing.T) counterfoil.Store { return memstore.New(memstore.Options{}) },
+		"pebble": func(t *testing.T) counterfoil.Store {
+			s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+	}
+	shapes := []workload{
+		{clients: 8, calls: 400, ids: 2},
+		{clients: 16, calls: 300, ids: 20},
+		{clients: 32, calls: 100, ids: 1},
+	}
+	for name, open := range stores {
+		for i, w := range shapes {
+			for round := range 3 {
+				w.seed = uint64(100*i + round)
+				t.Run(fmt.Sprintf("%s/%d clients on %d records/seed %d", name, w.clients, w.ids, w.seed), func(t *testing.T) {
+					s := open(t)
+					defer s.Close()
+					check(t, record(t.Context(), s, w))
+				})
+			}
+		}
+	}
+}
+
+func check(t *testing.T, history []porcupine.Operation) {
+	t.Helper()
+	counts := map[answer]int{}
+	for _, op := range history {
+		counts[op.Output.(output).answer]++
+	}
+	// A history in which nothing was written, or everything failed, proves
+	// nothing.
+	if counts[wrote] < len(history)/50 || counts[conflict]+counts[fenced] == 0 || counts[unsure] > len(history)/10 {
+		t.Fatalf("the history is empty of what it should show: %v of %d", counts, len(history))
+	}
+	res, info := porcupine.CheckOperationsVerbose(model, history, time.Minute)
+	if res != porcupine.Ok {
+		t.Errorf("%s: %d calls, %v", res, len(history), counts)
+		if file, err := writeHistory(info); err == nil {
+			t.Logf("the history is drawn in %s", file)
+		}
+	}
+}
+
+// TestModelBites plants the faults that the checker exists to find.
+func TestModelBites(t *testing.T) {
+	id := counterfoil.ID{1}
+	a, b := counterfoil.Token{1}, counterfoil.Token{2}
+	faults := map[string][]porcupine.Operation{
+		"two callers both created": {
+			{ClientId: 0, Input: input{kind: create, id: id, token: a}, Call: 1, Output: output{wrote, 1, a}, Return: 3},
+			{ClientId: 1, Input: input{kind: create, id: id, token: b}, Call: 2, Output: output{wrote, 1, b}, Return: 4},
+		},
+		"a record seen and then gone": {
+			{ClientId: 0, Input: input{kind: create, id: id, token: a}, Call: 1, Output: output{wrote, 1, a}, Return: 2},
+			{ClientId: 1, Input: input{kind: get, id: id}, Call: 3, Output: output{answer: notFound}, Return: 4},
+		},
+		"two updates of one rev": {
+			{ClientId: 0, Input: input{kind: create, id: id, token: a}, Call: 1, Output: output{wrote, 1, a}, Return: 2},
+			{ClientId: 0, Input: input{kind: update, id: id, rev: 1, had: a, token: a}, Call: 3, Output: output{wrote, 2, a}, Return: 6},
+			{ClientId: 1, Input: input{kind: update, id: id, rev: 1, had: a, token: a}, Call: 4, Output: output{wrote, 2, a}, Return: 5},
+		},
+		"a stale owner got through": {
+			{ClientId: 0, Input: input{kind: create, id: id, token: a}, Call: 1, Output: output{wrote, 1, a}, Return: 2},
+			{ClientId: 1, Input: input{kind: update, id: id, rev: 1, had: a, token: b}, Call: 3, Output: output{wrote, 2, b}, Return: 4},
+			{ClientId: 0, Input: input{kind: update, id: id, rev: 2, had: a, token: a}, Call: 5, Output: output{wrote, 3, a}, Return: 6},
+		},
+	}
+	for name, history := range faults {
+		t.Run(name, func(t *testing.T) {
+			if porcupine.CheckOperations(model, history) {
+				t.Error("the checker accepts it")
+			}
+		})
+	}
+}
+
+// writeHistory draws the history for a browser.
+func writeHistory(info porcupine.LinearizationInfo) (string, error) {
+	f, err := os.CreateTemp("", "history-*.html")
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return f.Name(), porcupine.Visualize(model, info, f)
+}
