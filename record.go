@@ -296,11 +296,12 @@ func (r *Record) GateOpen(now time.Time) string {
 
 // PastItsTime reports that nothing keeps the record any longer: horizon passed
 // and every gate shut (design.md §3). It is the same before and after a sweep.
+// A record without a horizon never goes.
 func (r *Record) PastItsTime(now time.Time) bool {
 	if !r.State.Settled() && !r.Closed(now) {
 		return false
 	}
-	return !now.Before(r.Horizon) && r.GateOpen(now) == ""
+	return !r.Horizon.IsZero() && !now.Before(r.Horizon) && r.GateOpen(now) == ""
 }
 
 // ProtectedUntil is the first instant at which the record may go as things

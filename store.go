@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/counterfoil/counterfoil/policy"
@@ -42,7 +44,8 @@ type Store interface {
 	// attached, kept or dropped in the same atomic step.
 	//
 	// ErrConflict: the rev moved and the token did not; read again and decide
-	// again. ErrFenced: the token changed, another attempt opened. ErrNotFound:
+	// again. ErrFenced: the token changed, because another attempt opened or the
+	// record became a tombstone, which has none. ErrNotFound:
 	// there is no such record. ErrOverQuota: w.MaxOpen was reached.
 	Update(ctx context.Context, w *Write) (Snapshot, error)
 
@@ -128,7 +131,8 @@ type Write struct {
 	MaxOpen int
 }
 
-// Page bounds a listing. Cursor is what the page before returned; nil starts.
+// Page bounds a listing; Limit 0 stands for 1,000. Cursor is what the page
+// before returned; nil starts.
 type Page struct {
 	Limit  int
 	Cursor []byte
@@ -259,12 +263,12 @@ func (f Forgotten) Raise(op OperationNumber, t time.Time) bool {
 }
 
 // Encode is f as kept under [MetaForgotten]: format 1, then pairs of varints
-// (operation, Unix milliseconds).
+// (operation, Unix milliseconds), sorted by operation.
 func (f Forgotten) Encode() []byte {
 	b := []byte{1}
-	for op, t := range f {
+	for _, op := range slices.Sorted(maps.Keys(f)) {
 		b = binary.AppendUvarint(b, uint64(op))
-		b = binary.AppendVarint(b, t.UnixMilli())
+		b = binary.AppendVarint(b, f[op].UnixMilli())
 	}
 	return b
 }

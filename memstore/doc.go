@@ -19,7 +19,7 @@
 //   - A settled or failed record without a horizon never goes.
 //   - A sweep takes one record as far as it may go: a completed record whose
 //     replay and horizon both passed is announced in the same batch, and
-//     deleted in it if Grace is 0.
+//     deleted in it if Grace is 0. The grace runs by the store's clock alone.
 //   - A hold keeps an unknown record from being closed, since closing drops the
 //     reference that whoever holds it may need. It does not keep a response.
 package memstore

@@ -91,7 +91,8 @@ func (v *visit) record(e *entry) {
 	if r.State == counterfoil.Tombstone || r.AnnouncedAt.IsZero() {
 		v.announce(e)
 	}
-	if v.at.Sub(r.AnnouncedAt) >= v.grace {
+	// Grace is told by the clock that stamped the announcement.
+	if v.now.Sub(r.AnnouncedAt) >= v.grace {
 		v.forget(r)
 		v.s.remove(e)
 		v.report.TombstonesDeleted++

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/counterfoil/counterfoil"
@@ -29,16 +30,26 @@ type Options struct {
 	Spoil func(t testing.TB, s counterfoil.Store, id counterfoil.ID)
 }
 
+// test is one subtest of the suite.
+type test struct {
+	name string
+	run  func(f *fixture)
+}
+
 // Run proves that a store keeps the contract of [counterfoil.Store]. Every
 // promise (design.md §8) and case (cases.md) it touches is a subtest of that
-// name.
-func Run(t *testing.T, o Options) {}
-
-// Compare runs a number of random operations against the store and against
-// memstore, and fails at the first difference. The same seed gives the same
-// operations; a failure prints it.
-func Compare(t *testing.T, o Options, seed uint64, ops int) {}
-
-// Bench measures pairs, a claim of a new key and its completion with a
-// response of 1 KiB, at 1, 16 and 256 callers, on the wall clock.
-func Bench(b *testing.B, o Options) {}
+// name. Each opens a store of its own; after each, what the store says of
+// itself is checked against what it holds. With -short, races run fewer rounds.
+func Run(t *testing.T, o Options) {
+	for _, tt := range slices.Concat(
+		createTests, forgottenTests, quotaTests, updateTests, fenceTests, responseTests,
+		overdueTests, scanTests, sweepTests, closingTests, deletionTests,
+		metaTests, statsTests, roundTripTests, durableTests, lifecycleTests,
+	) {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFixture(t, o)
+			tt.run(f)
+			f.invariants()
+		})
+	}
+}
