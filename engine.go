@@ -85,13 +85,23 @@ type rules struct {
 	policy  *policy.Policy
 	charter *Charter
 	numbers map[string]OperationNumber
+	// kin are the other operations of each operation's family.
+	kin     map[string][]OperationNumber
 	history map[uint32]*policy.Policy
 }
 
 func newRules(p *policy.Policy, c *Charter) *rules {
-	r := &rules{policy: p, charter: c, numbers: map[string]OperationNumber{}, history: map[uint32]*policy.Policy{}}
+	r := &rules{
+		policy: p, charter: c, numbers: map[string]OperationNumber{},
+		kin: map[string][]OperationNumber{}, history: map[uint32]*policy.Policy{},
+	}
 	for _, o := range c.Operations {
 		r.numbers[o.Name] = o.Number
+		for _, k := range c.Operations {
+			if k.Number != o.Number && k.Family == o.Family {
+				r.kin[o.Name] = append(r.kin[o.Name], k.Number)
+			}
+		}
 	}
 	for _, v := range c.Policies {
 		// A version that cannot be read stays out: records made under it are
@@ -341,7 +351,7 @@ func (b *beginning) absentBut(ctx context.Context) (*Decision, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	facts := b.absentFacts(f[b.r.numbers[b.op.Name]])
+	facts := b.absentFacts(f.latest(b.r.numbers[b.op.Name], b.r.kin[b.op.Name]))
 	ruling := Decide(&facts)
 	if ruling.Verdict != VerdictProceed {
 		return b.decision(ruling, Snapshot{AsOf: facts.Now}), nil
@@ -370,7 +380,7 @@ func (b *beginning) claimFirst(ctx context.Context, late bool) (*Decision, error
 	}
 	draft := Draft{Record: rec, Stamps: claimStamps(b.op, rec.Dispatched, true), MaxOpen: b.op.MaxUnresolved}
 	if !b.born.IsZero() && !late {
-		draft.Born = Instant(b.born.Add(-ClockTolerance))
+		draft.Born, draft.Kin = Instant(b.born.Add(-ClockTolerance)), b.r.kin[b.op.Name]
 	}
 	cctx, cancel := b.e.bound(ctx)
 	defer cancel()

@@ -102,8 +102,23 @@ type Draft struct {
 	MaxOpen int
 	// Born, when set, is the latest instant at which the key can have been
 	// new, less the clock tolerance: nothing is inserted unless it is after
-	// what the operation forgot.
+	// what the operation, and its Kin, forgot.
 	Born time.Time
+	// Kin are the other operations of the family: a deleted record of any of
+	// them may have had this key.
+	Kin []OperationNumber
+}
+
+// KeptOut is the latest F that keeps the draft out, or the zero time. Stores
+// call it where they insert, on their own F.
+func (d *Draft) KeptOut(f Forgotten) time.Time {
+	if d.Born.IsZero() {
+		return time.Time{}
+	}
+	if latest := f.latest(d.Record.Operation, d.Kin); !latest.IsZero() && !d.Born.After(latest) {
+		return latest
+	}
+	return time.Time{}
 }
 
 // Standing is what Create found or made.
@@ -260,6 +275,17 @@ func (f Forgotten) Raise(op OperationNumber, t time.Time) bool {
 	}
 	f[op] = t
 	return true
+}
+
+// latest is the greatest F of op and its kin.
+func (f Forgotten) latest(op OperationNumber, kin []OperationNumber) time.Time {
+	t := f[op]
+	for _, k := range kin {
+		if f[k].After(t) {
+			t = f[k]
+		}
+	}
+	return t
 }
 
 // Encode is f as kept under [MetaForgotten]: format 1, then pairs of varints

@@ -110,7 +110,7 @@ func (s *Store) Create(ctx context.Context, d *counterfoil.Draft) (counterfoil.S
 		st.Created = !d.Record.Token.IsZero() && e.record.Token == d.Record.Token
 		return st, nil
 	}
-	if f, ok := s.forgotten[d.Record.Operation]; ok && !d.Born.IsZero() && !d.Born.After(f) {
+	if f := d.KeptOut(s.forgotten); !f.IsZero() {
 		st.Forgotten = f
 		return st, nil
 	}
