@@ -26,9 +26,9 @@ func TestLinearizable(t *testing.T) {
 		},
 	}
 	shapes := []workload{
-		{clients: 8, calls: 400, ids: 2},
-		{clients: 16, calls: 300, ids: 20},
-		{clients: 32, calls: 100, ids: 1},
+		{clients: 8, calls: 500, ids: 2},
+		{clients: 16, calls: 600, ids: 40},
+		{clients: 10, calls: 200, ids: 1},
 	}
 	for name, open := range stores {
 		for i, w := range shapes {

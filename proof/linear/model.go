@@ -55,7 +55,7 @@ type standing struct {
 }
 
 // model is the contract of store.go as a state machine over one record.
-var model = porcupine.NondeterministicModel{
+var model = (&porcupine.NondeterministicModel{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		byID := map[counterfoil.ID][]porcupine.Operation{}
 		for _, op := range history {
@@ -81,7 +81,7 @@ var model = porcupine.NondeterministicModel{
 	DescribeOperation: func(in, out any) string {
 		return fmt.Sprintf("%+v → %+v", in, out)
 	},
-}.ToModel()
+}).ToModel()
 
 // step returns the states in which answering out to in is right.
 func step(s standing, in input, out output) []standing {
