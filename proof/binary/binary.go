@@ -9,11 +9,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -104,7 +106,7 @@ func NewSetup(t testing.TB, path, upstream, store, policy string, more ...string
 		"admin: " + s.Admin,
 		"upstream: " + upstream,
 		"policy: policy.yaml",
-		"store: " + store,
+		"store: " + strconv.Quote(store),
 	}, more...)
 	s.Write(t, "counterfoil.yaml", strings.Join(lines, "\n")+"\n")
 	s.Write(t, "policy.yaml", policy)
@@ -119,15 +121,20 @@ func (s *Setup) Write(t testing.TB, name, content string) {
 	}
 }
 
-// freePort reserves a loopback address that the caller may listen on soon.
+// freePort finds a loopback address that nobody listens on. It stays below the
+// ports that outgoing connections are given, which would take it at any moment.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000))
+		l, err := net.Listen("tcp", addr)
+		if err == nil {
+			l.Close()
+			return addr
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no free port was found")
+	return ""
 }
 
 // Command runs another command of the program in the folder and returns what

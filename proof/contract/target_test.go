@@ -38,7 +38,7 @@ operations:
     match: ["POST /pay", "PATCH /pay", "PUT /pay/{id}", "DELETE /pay/{id}", "POST /pay/{id}/capture"]
     scope: {principal: "header:X-Account-Id"}
     fingerprint: {headers: [Api-Version]}
-    ttl: {client_retry_budget: 4h, broker_redelivery_window: 0s, reconciliation_cadence: 1h, safety_margin: 20h}
+    ttl: {client_retry_budget: 4h, broker_redelivery_window: 0s, reconciliation_cadence: 1h, safety_margin: 19h}
     protect: 90d
     deadline: 10s
     lease: 5s
