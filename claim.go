@@ -23,7 +23,10 @@ type Claim struct {
 	mu    sync.Mutex // guards rec and ended, and orders this claim's writes
 	rec   Record
 	ended bool
-	timer *time.Timer
+	// unsure: what ended the claim was Unknown. The owner may still learn what
+	// happened, and say so once.
+	unsure bool
+	timer  *time.Timer
 	// flight is closed when the claim ends, to wake waiting duplicates.
 	flight chan struct{}
 }
@@ -157,7 +160,8 @@ func (c *Claim) Fail(ctx context.Context, reason string) (Snapshot, error) {
 }
 
 // Unknown states that nobody can tell what happened, and why. last is the last
-// status seen, if any.
+// status seen, if any. The owner may still Complete or Fail the claim once, if
+// it learns the outcome after all (a handler that passed its deadline).
 func (c *Claim) Unknown(ctx context.Context, kind EvidenceKind, last int, reason string) (Snapshot, error) {
 	return c.end(ctx, report{
 		call: "unknown", state: Unknown, outcome: Outcome{Status: last},
@@ -178,10 +182,11 @@ func (c *Claim) end(ctx context.Context, rep report) (Snapshot, error) {
 	effect := time.Since(c.start)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended {
+	late := c.ended
+	if late && (!c.unsure || rep.state == Unknown) {
 		return Snapshot{}, fmt.Errorf("%s: %w", rep.call, ErrSettled)
 	}
-	c.ended = true
+	c.ended, c.unsure = true, rep.state == Unknown
 	if c.timer != nil {
 		c.timer.Stop()
 	}
@@ -195,10 +200,10 @@ func (c *Claim) end(ctx context.Context, rep report) (Snapshot, error) {
 		c.e.background(c.start.Add(c.op.QuietAfter()), func(ctx context.Context) bool {
 			_, err := s.run(ctx)
 			return err == nil || s.final(err)
-		}, c.wake)
+		}, func() { c.wake(late) })
 		return Snapshot{}, fmt.Errorf("%w: %w", ErrUnconfirmed, err)
 	}
-	c.wake()
+	c.wake(late)
 	if err == nil {
 		c.rec = snap.Record
 		c.e.o.Trace.ended(Ended{Operation: c.op.Name, ID: c.rec.ID, State: snap.Record.State, Effect: effect})
@@ -206,7 +211,12 @@ func (c *Claim) end(ctx context.Context, rep report) (Snapshot, error) {
 	return snap, err
 }
 
-func (c *Claim) wake() {
+// wake lets waiting duplicates decide again. A late report wakes nobody: the
+// flight ended with the first one.
+func (c *Claim) wake(late bool) {
+	if late {
+		return
+	}
 	close(c.flight)
 	c.e.flights.CompareAndDelete(c.rec.ID, c.flight)
 }

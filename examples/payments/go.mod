@@ -1,0 +1,3 @@
+module github.com/counterfoil/counterfoil/examples/payments
+
+go 1.26
