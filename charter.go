@@ -62,6 +62,23 @@ func (c *Charter) operation(name string) *CharterOperation {
 	return &c.Operations[i]
 }
 
+// known finds an operation by its name or, if none has it now, by a former one.
+func (c *Charter) known(name string) *CharterOperation {
+	if o := c.operation(name); o != nil {
+		return o
+	}
+	i := slices.IndexFunc(c.Operations, func(o CharterOperation) bool { return slices.Contains(o.Former, name) })
+	if i < 0 {
+		return nil
+	}
+	return &c.Operations[i]
+}
+
+// has reports whether the store has seen that version of the policy.
+func (c *Charter) has(version uint32) bool {
+	return slices.ContainsFunc(c.Policies, func(p CharterPolicy) bool { return p.Version == version })
+}
+
 func (c *Charter) number(n OperationNumber) *CharterOperation {
 	i := slices.IndexFunc(c.Operations, func(o CharterOperation) bool { return o.Number == n })
 	if i < 0 {
@@ -168,6 +185,9 @@ func describeCheck(s string) string {
 
 func (c *Charter) agreeOperation(a *agreement, p *policy.Policy, o *policy.Operation, forget map[string]bool) {
 	have := c.operation(o.Name)
+	if have == nil && c.has(p.Version) {
+		have = c.known(o.Name) // an older version, from before a renaming
+	}
 	if have == nil && o.RenamedFrom != "" {
 		if have = c.operation(o.RenamedFrom); have != nil {
 			have.Former, have.Name, a.changed = append(have.Former, have.Name), o.Name, true
@@ -430,17 +450,21 @@ func ReadTrust(ctx context.Context, s Store) (Trust, uint64, error) {
 }
 
 func updateTrust(ctx context.Context, s Store, change func(*Trust) error) error {
-	t, rev, err := ReadTrust(ctx, s)
-	if err != nil {
-		return err
+	for range 8 {
+		t, rev, err := ReadTrust(ctx, s)
+		if err != nil {
+			return err
+		}
+		if err := change(&t); err != nil {
+			return err
+		}
+		text, err := json.Marshal(t)
+		if err != nil {
+			return fmt.Errorf("trust: %w", err)
+		}
+		if _, err := s.SetMeta(ctx, MetaTrust, rev, text); !errors.Is(err, ErrConflict) {
+			return err
+		}
 	}
-	if err := change(&t); err != nil {
-		return err
-	}
-	text, err := json.Marshal(t)
-	if err != nil {
-		return fmt.Errorf("trust: %w", err)
-	}
-	_, err = s.SetMeta(ctx, MetaTrust, rev, text)
-	return err
+	return fmt.Errorf("trust: %w", ErrConflict)
 }

@@ -19,6 +19,9 @@ type Claim struct {
 	// start is monotonic, taken before the store was asked: the owner sends
 	// nothing after start + deadline.
 	start time.Time
+	// id and attempt never change, and are read without the lock.
+	id      ID
+	attempt uint32
 
 	mu    sync.Mutex // guards rec and ended, and orders this claim's writes
 	rec   Record
@@ -32,20 +35,20 @@ type Claim struct {
 }
 
 func newClaim(e *Engine, op *policy.Operation, rec Record, start time.Time) *Claim {
-	c := &Claim{e: e, op: op, rec: rec, start: start, flight: make(chan struct{})}
+	c := &Claim{e: e, op: op, id: rec.ID, attempt: rec.Attempt, rec: rec, start: start, flight: make(chan struct{})}
 	e.flights.Store(rec.ID, c.flight)
 	return c
 }
 
 // ID is the record's place.
-func (c *Claim) ID() ID { return c.rec.ID }
+func (c *Claim) ID() ID { return c.id }
 
 // Attempt is 1, 2, … per record.
-func (c *Claim) Attempt() uint32 { return c.rec.Attempt }
+func (c *Claim) Attempt() uint32 { return c.attempt }
 
 // Identity is the same on every attempt of a record, fit as a downstream
 // idempotency key.
-func (c *Claim) Identity() string { return c.rec.ID.String() }
+func (c *Claim) Identity() string { return c.id.String() }
 
 // Operation holds the rules this claim was made under.
 func (c *Claim) Operation() *policy.Operation { return c.op }
@@ -108,14 +111,33 @@ func (c *Claim) Renew(ctx context.Context) error {
 func (c *Claim) write(ctx context.Context, call string, next Record, stamps Stamps) error {
 	cctx, cancel := c.e.bound(ctx)
 	defer cancel()
-	start := time.Now()
-	snap, err := c.e.store.Update(cctx, &Write{Record: next, IfRev: c.rec.Rev, IfToken: c.rec.Token, Stamps: stamps})
-	c.e.o.Trace.storeCall(call, start, err)
-	if err != nil {
-		return fmt.Errorf("%s: %w", call, err)
+	for try := 0; ; try++ {
+		start := time.Now()
+		snap, err := c.e.store.Update(cctx, &Write{Record: next, IfRev: c.rec.Rev, IfToken: c.rec.Token, Stamps: stamps})
+		c.e.o.Trace.storeCall(call, start, err)
+		if err == nil {
+			c.rec = snap.Record
+			return nil
+		}
+		if !errors.Is(err, ErrConflict) || try > 0 || !c.again(cctx) {
+			return fmt.Errorf("%s: %w", call, err)
+		}
+		// An earlier write of ours was done and its answer lost.
+		dispatched := next.Dispatched
+		next = c.rec.Clone()
+		next.Dispatched = next.Dispatched || dispatched
+	}
+}
+
+// again reads the record after a conflict, and reports whether the claim still
+// stands: nobody but its owner writes to a record in progress.
+func (c *Claim) again(ctx context.Context) bool {
+	snap, err := c.e.store.Get(ctx, c.id)
+	if err != nil || snap.Record.Token != c.rec.Token || snap.Record.State != InProgress {
+		return false
 	}
 	c.rec = snap.Record
-	return nil
+	return true
 }
 
 // KeepAlive renews the lease every third of it until the claim ends or its
@@ -198,7 +220,10 @@ func (c *Claim) end(ctx context.Context, rep report) (Snapshot, error) {
 		c.e.o.Trace.unconfirmed(c.op.Name, c.rec.ID, err)
 		// Waiting duplicates stay asleep until the outcome is settled.
 		c.e.background(c.start.Add(c.op.QuietAfter()), func(ctx context.Context) bool {
-			_, err := s.run(ctx)
+			snap, err := s.run(ctx)
+			if err == nil {
+				c.tell(snap, effect)
+			}
 			return err == nil || s.final(err)
 		}, func() { c.wake(late) })
 		return Snapshot{}, fmt.Errorf("%w: %w", ErrUnconfirmed, err)
@@ -206,9 +231,13 @@ func (c *Claim) end(ctx context.Context, rep report) (Snapshot, error) {
 	c.wake(late)
 	if err == nil {
 		c.rec = snap.Record
-		c.e.o.Trace.ended(Ended{Operation: c.op.Name, ID: c.rec.ID, State: snap.Record.State, Effect: effect})
+		c.tell(snap, effect)
 	}
 	return snap, err
+}
+
+func (c *Claim) tell(snap Snapshot, effect time.Duration) {
+	c.e.o.Trace.ended(Ended{Operation: c.op.Name, ID: c.id, State: snap.Record.State, Effect: effect})
 }
 
 // wake lets waiting duplicates decide again. A late report wakes nobody: the
@@ -218,5 +247,5 @@ func (c *Claim) wake(late bool) {
 		return
 	}
 	close(c.flight)
-	c.e.flights.CompareAndDelete(c.rec.ID, c.flight)
+	c.e.flights.CompareAndDelete(c.id, c.flight)
 }

@@ -7,11 +7,6 @@ import (
 	"fmt"
 )
 
-// ErrNoEffect is what an effect returns (wrapped or not) to state that nothing
-// happened: the same request may run again. Any other error leaves the outcome
-// unknown, since an error does not mean that nothing happened (cases.md C34).
-var ErrNoEffect = errors.New("no effect")
-
 // Result is what an effect came to.
 type Result struct {
 	Outcome Outcome
@@ -47,7 +42,6 @@ func (e *Engine) Do(ctx context.Context, req *Request, effect func(context.Conte
 	switch {
 	case err == nil:
 		snap, settle = d.Claim.Complete(ctx, res.Outcome, res.Response)
-		d.Response = res.Response
 	case errors.Is(err, ErrNoEffect):
 		snap, settle = d.Claim.Fail(ctx, err.Error())
 	case errors.Is(err, context.DeadlineExceeded):
@@ -55,8 +49,12 @@ func (e *Engine) Do(ctx context.Context, req *Request, effect func(context.Conte
 	default:
 		snap, settle = d.Claim.Unknown(ctx, EvidenceAmbiguous, 0, "the effect returned an error")
 	}
-	if settle == nil {
+	switch {
+	case settle == nil:
 		d.Record, d.AsOf = snap.Record, snap.AsOf
+		d.Response = res.Response // zero unless the effect completed
+	case errors.Is(settle, ErrSettled):
+		d.Record = snap.Record // what stands instead
 	}
 	return d, errors.Join(err, settle)
 }

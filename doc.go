@@ -6,13 +6,13 @@
 // of every request that had an effect, for as long as repeating the effect
 // would do harm.
 //
-//	            claim                      complete
-//	 absent ───────────▶ in_progress ──────────────────▶ completed ──replay over──▶ tombstone ──▶ announced ──▶ deleted
-//	              ▲       │        │                          ▲                    (past its time)
-//	 same request │       │ fail   │ lapse, panic,            │ owner's late completion,
-//	              │       ▼        ▼ ambiguous answer         │ a person's word: applied
-//	              └───── failed ◀─ unknown ───────────────────┘
-//	               proof of absence
+//	           claim                      complete
+//	absent ───────────▶ in_progress ──────────────────▶ completed ──replay over──▶ tombstone ──▶ announced ──▶ deleted
+//	             ▲       │        │                          ▲                    (past its time)
+//	same request │       │ fail   │ lapse, panic,            │ owner's late completion,
+//	             │       ▼        ▼ ambiguous answer         │ a person's word: applied
+//	             └───── failed ◀─ unknown ───────────────────┘
+//	              proof of absence
 //
 // The promises: at most one execution is authorised per scope, key and
 // attempt; the claim is durable before the effect begins; no answer leaves

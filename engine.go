@@ -45,6 +45,9 @@ type Decision struct {
 	Response []byte
 	// Claim is set on VerdictProceed, and nowhere else. The caller must end it.
 	Claim *Claim
+	// repeatOf is when the record was made that this claim opened again, or took
+	// the place of.
+	repeatOf time.Time
 	// RetryAfter is when it makes sense to ask again; zero: nothing will look.
 	RetryAfter time.Duration
 }
@@ -95,11 +98,17 @@ func newRules(p *policy.Policy, c *Charter) *rules {
 		policy: p, charter: c, numbers: map[string]OperationNumber{},
 		kin: map[string][]OperationNumber{}, history: map[uint32]*policy.Policy{},
 	}
-	for _, o := range c.Operations {
-		r.numbers[o.Name] = o.Number
+	for i := range p.Operations {
+		// A node that runs an older policy knows the operation by a former name.
+		name := p.Operations[i].Name
+		o := c.known(name)
+		if o == nil {
+			continue
+		}
+		r.numbers[name] = o.Number
 		for _, k := range c.Operations {
 			if k.Number != o.Number && k.Family == o.Family {
-				r.kin[o.Name] = append(r.kin[o.Name], k.Number)
+				r.kin[name] = append(r.kin[name], k.Number)
 			}
 		}
 	}
@@ -231,6 +240,9 @@ func (e *Engine) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if had := e.rules.Load().charter; len(c.Policies) < len(had.Policies) || len(c.Operations) < len(had.Operations) {
+		return fmt.Errorf("refresh: %w: the store forgot its charter; it went back in time, or is another store", ErrUntrusted)
+	}
 	e.trust.Store(&t)
 	e.rules.Store(newRules(e.Policy(), c))
 	return nil
@@ -256,6 +268,9 @@ func (e *Engine) Begin(ctx context.Context, req *Request) (*Decision, error) {
 	ev := Decided{Operation: req.Operation, ID: d.ID, Ruling: d.Ruling, Observed: e.o.Observe, Horizon: d.Operation.Retention()}
 	if d.Claim == nil && d.Record.State != Absent {
 		ev.Age = max(d.AsOf.Sub(d.Record.CreatedAt), 0)
+	}
+	if !d.repeatOf.IsZero() {
+		ev.Age = max(d.AsOf.Sub(d.repeatOf), 0)
 	}
 	e.o.Trace.decided(ev)
 	return d, nil
@@ -309,7 +324,9 @@ type beginning struct {
 const maxTries = 16
 
 func (b *beginning) decide(ctx context.Context) (*Decision, error) {
+	began := b.start
 	for range maxTries {
+		b.start = time.Now() // what a claim's deadline counts from
 		d, err := b.once(ctx)
 		switch {
 		case errors.Is(err, ErrConflict), errors.Is(err, ErrFenced), errors.Is(err, ErrNotFound):
@@ -319,7 +336,7 @@ func (b *beginning) decide(ctx context.Context) (*Decision, error) {
 		case d.Verdict != VerdictInProgress || b.req.NoWait || b.e.o.Observe:
 			return d, nil
 		}
-		left := b.op.Wait - time.Since(b.start)
+		left := b.op.Wait - time.Since(began)
 		if left <= 0 || !b.wait(ctx, left) {
 			return d, nil
 		}
@@ -429,6 +446,8 @@ func (b *beginning) judge(ctx context.Context, snap Snapshot) (*Decision, error)
 		return b.decision(Decide(&facts), snap), nil
 	}
 	same, err := b.same(made, rec)
+	// One key of a family is one intent, of one operation.
+	same = same && rec.Operation == b.r.numbers[b.op.Name]
 	facts.Same, facts.Unreadable = same, err != nil
 	facts.Late, facts.Deadline, facts.Settle = made.Late, made.Deadline, made.Settle
 	if made.OnUnknown.Rule == policy.UnknownRedispatch {
@@ -537,7 +556,9 @@ func (b *beginning) reopen(ctx context.Context, ruling Ruling, made *policy.Oper
 		b.e.disown(op, next, start)
 		return nil, unavailable(err)
 	}
-	return b.proceed(ruling, op, got), nil
+	d := b.proceed(ruling, op, got)
+	d.repeatOf = old.CreatedAt
+	return d, nil
 }
 
 func (b *beginning) proceed(ruling Ruling, op *policy.Operation, snap Snapshot) *Decision {

@@ -46,6 +46,11 @@ var (
 	// ErrCharter is returned when configuration and store disagree in a way
 	// that would silently forget keys.
 	ErrCharter = errors.New("configuration does not agree with the store's charter")
+	// ErrNoEffect is returned by an effect (wrapped or not) to state that nothing
+	// happened: the same request may run again. Any other error leaves the
+	// outcome unknown, since an error does not mean that nothing happened
+	// (cases.md C34).
+	ErrNoEffect = errors.New("no effect")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("closed")
 )
@@ -69,6 +74,7 @@ var codes = []struct {
 	{ErrEvidenceFull, "evidence-full"},
 	{ErrClockSkew, "clock-skew"},
 	{ErrCharter, "charter"},
+	{ErrNoEffect, "no-effect"},
 	{ErrClosed, "closed"},
 	{ErrUnavailable, "store-unavailable"},
 }

@@ -268,6 +268,14 @@ func (r *Record) Clone() Record {
 	return c
 }
 
+// redispatched reports that the current attempt sent again what an earlier one
+// had sent, so that its failing proves nothing of that one.
+func (r *Record) redispatched() bool {
+	return slices.ContainsFunc(r.Evidence, func(e Evidence) bool {
+		return e.Kind == EvidenceRedispatched && e.Attempt == r.Attempt
+	})
+}
+
 // Lapsed reports that the claim was abandoned: its lease is strictly past.
 // Equality counts as alive (cases.md C74).
 func (r *Record) Lapsed(now time.Time) bool {

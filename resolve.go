@@ -42,6 +42,9 @@ func (e *Engine) Resolve(ctx context.Context, id ID, res Resolution) (Snapshot, 
 	for range maxTries {
 		cctx, cancel := e.bound(ctx)
 		snap, err := e.store.Get(cctx, id)
+		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrUnreadable) {
+			err = unavailable(err)
+		}
 		if err == nil {
 			if res.IfRev != 0 && res.IfRev != snap.Record.Rev {
 				err = fmt.Errorf("resolve: %w: the record is at rev %d, not %d; look again", ErrConflict, snap.Record.Rev, res.IfRev)
@@ -81,7 +84,8 @@ func (e *Engine) resolve(ctx context.Context, snap Snapshot, res Resolution) (Sn
 		return Snapshot{}, fmt.Errorf("resolve: %w: attempt %d holds the claim until %s; wait for it", ErrConflict, rec.Attempt, rec.LeaseUntil.Format(time.RFC3339))
 	case rec.State == Failed, rec.State == Completed, rec.State.Settled() && rec.Outcome.Class != OutcomeUnknown:
 		return Snapshot{}, fmt.Errorf("resolve: %w: it is %s (%s)", ErrSettled, rec.State, rec.Outcome.Class)
-	case rec.State.Settled():
+	case rec.State.Settled(), rec.Closed(snap.AsOf):
+		stamps = closeRecord(&next)
 		next.Outcome = out // closed as unknown: filled in, never reopened
 	case res.Applied:
 		stamps = settleRecord(&next, op, Completed, out, ProofNone)

@@ -26,6 +26,8 @@ type settling struct {
 	owner   Record // as the owner last wrote it
 	rep     report
 	current Record // as last seen
+	// asOf is when current was read; zero when it was not read but written.
+	asOf time.Time
 }
 
 // final reports whether an error of run is an answer, not a failure to find out.
@@ -37,6 +39,11 @@ func (s *settling) final(err error) bool {
 // ErrFenced come with the record that stands.
 func (s *settling) run(ctx context.Context) (Snapshot, error) {
 	for range maxTries {
+		if s.current.State == Unknown && s.asOf.IsZero() {
+			if err := s.reread(ctx); err != nil {
+				return Snapshot{}, err
+			}
+		}
 		step := s.next()
 		if step.write != nil {
 			start := time.Now()
@@ -72,7 +79,7 @@ func (s *settling) reread(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.current = snap.Record
+	s.current, s.asOf = snap.Record, snap.AsOf
 	return nil
 }
 
@@ -94,6 +101,9 @@ func (s *settling) next() step {
 	if !mine {
 		// A later attempt opened, or the record is gone: this owner is powerless.
 		return step{done: stand, err: fmt.Errorf("%s: %w", s.rep.call, ErrFenced), contradicted: s.rep.state == Completed}
+	}
+	if cur.Closed(s.asOf) {
+		return s.onSettled(stand)
 	}
 	switch cur.State {
 	case InProgress, Unknown:
@@ -126,11 +136,13 @@ func (s *settling) onSettled(stand Snapshot) step {
 		return step{done: stand} // our own write, whose answer was lost
 	}
 	next := cur.Clone()
-	if cur.Outcome.Class == OutcomeUnknown {
+	if cur.State == Unknown || cur.Outcome.Class == OutcomeUnknown {
+		stamps := closeRecord(&next)
 		next.Outcome = told
+		stamps.EvidenceAt = In(0)
 		ev := Evidence{Kind: EvidenceResolved, Attempt: cur.Attempt, Outcome: told, Reason: "the owner reported late"}
 		if next.AddEvidence(ev) == nil {
-			return step{write: &Write{Record: next, IfRev: cur.Rev, IfToken: cur.Token, Stamps: Stamps{EvidenceAt: In(0)}}}
+			return step{write: &Write{Record: next, IfRev: cur.Rev, IfToken: cur.Token, Stamps: stamps}}
 		}
 	}
 	out := step{done: stand, err: fmt.Errorf("%s: %w", s.rep.call, ErrSettled), contradicted: true}
@@ -149,7 +161,19 @@ func (s *settling) settle(extra *Evidence) *Write {
 		evidence = *extra
 	}
 	w := &Write{IfRev: s.current.Rev, IfToken: s.current.Token}
-	w.Stamps = settleRecord(&next, s.op, s.rep.state, s.rep.outcome, ProofStated)
+	to := s.rep.state
+	if to == Failed && s.current.redispatched() {
+		// That this sending came to nothing says nothing of those before it.
+		to = Unknown
+	}
+	if to != Failed && !next.Dispatched {
+		// A handler that marks no dispatch counts as dispatched from the claim.
+		next.Dispatched, next.FirstDispatch, next.LastDispatch, next.Gates = true, next.ClaimedAt, next.ClaimedAt, nil
+		for _, g := range s.op.Gates {
+			next.Gates = append(next.Gates, Gate{Name: g.Name, Until: instantAfter(next.ClaimedAt, g.For)})
+		}
+	}
+	w.Stamps = settleRecord(&next, s.op, to, s.rep.outcome, ProofStated)
 	if s.rep.state == Completed && s.rep.response != nil && s.op.Replay() > 0 && !next.Observed {
 		next.HasResponse = true
 		w.Response = s.rep.response
@@ -184,6 +208,16 @@ func settleRecord(r *Record, op *policy.Operation, to State, out Outcome, proof 
 	return Stamps{}
 }
 
+// closeRecord makes a tombstone of an unknown record whose own time has come,
+// as a sweep would, and returns the instants to stamp.
+func closeRecord(r *Record) Stamps {
+	if r.State != Unknown {
+		return Stamps{}
+	}
+	r.State, r.Token, r.Reference = Tombstone, Token{}, ""
+	return Stamps{SettledAt: In(0)}
+}
+
 // closesAt is when an unknown record becomes a tombstone by itself; zero under
 // on_unknown: hold. A redispatch window is waited out first.
 func closesAt(r *Record, op *policy.Operation) time.Time {
@@ -214,7 +248,7 @@ func (e *Engine) background(until time.Time, try func(context.Context) bool, don
 		defer done()
 		pause := 50 * time.Millisecond
 		for time.Now().Before(until) {
-			t := time.NewTimer(pause)
+			t := time.NewTimer(min(pause, time.Until(until)))
 			select {
 			case <-e.stop.Done():
 				t.Stop()
@@ -236,6 +270,9 @@ func (e *Engine) background(until time.Time, try func(context.Context) bool, don
 // lapse instead, and become unknown.
 const maxDisowned = 1000
 
+// writesLand is how long after its caller gave up a write may still be done.
+const writesLand = 15 * time.Second
+
 // disown takes back a claim whose creation was not confirmed: the effect was
 // never attempted, so if it stands after all it is failed, by our own word.
 func (e *Engine) disown(op *policy.Operation, rec Record, start time.Time) {
@@ -245,7 +282,8 @@ func (e *Engine) disown(op *policy.Operation, rec Record, start time.Time) {
 	e.background(start.Add(op.QuietAfter()), func(ctx context.Context) bool {
 		snap, err := e.store.Get(ctx, rec.ID)
 		if errors.Is(err, ErrNotFound) || err == nil && snap.Record.Token != rec.Token {
-			return true
+			// It may still be under way to the store.
+			return time.Since(start) > writesLand
 		}
 		if err != nil {
 			return false

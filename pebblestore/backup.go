@@ -112,7 +112,7 @@ func (s *Store) tryOpen(dir string) error {
 				done <- fmt.Errorf("pebble: %v", p)
 			}
 		}()
-		o := pebbleOptions(s.fs, log, cache, &pebble.EventListener{})
+		o := pebbleOptions(s.fs, log, cache, &pebble.EventListener{}, 0)
 		o.ReadOnly = true
 		db, err := pebble.Open(path.Join(dir, rowsDir), o)
 		if err == nil {

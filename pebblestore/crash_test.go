@@ -346,7 +346,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 			crashes.Add(1)
 			points <- p
 		}
-		s, err := pebblestore.Open("/store", pebblestore.Options{FS: stepFS{fs, step}, Clock: clock.Now, SegmentSize: 64 << 10, SpareSegments: 1})
+		s, err := pebblestore.Open("/store", pebblestore.Options{FS: stepFS{fs, step}, Clock: clock.Now, SegmentSize: 64 << 10, SpareSegments: 1}.SmallMemTables())
 		if err != nil {
 			t.Fatal(err)
 		}

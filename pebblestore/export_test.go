@@ -28,6 +28,7 @@ func Spoil(s *Store, id counterfoil.ID) error {
 		delete(w.settled, id)
 		w.mu.Unlock()
 		key := idKey(kind, id)
+		w.recent.note(id)
 		return w.rows.Set(key[:], []byte{0, 0xff, 1, 2, 3}, nil)
 	})
 }
@@ -40,6 +41,7 @@ func Fill(s *Store, n int, record func(i int) counterfoil.Record) error {
 			for i := 0; i < 20_000 && at < n; i++ {
 				rec := record(at)
 				key := idKey(kindSettled, rec.ID)
+				w.recent.note(rec.ID)
 				w.rows.Set(key[:], appendRow(nil, &row{rec: &rec}), nil)
 				w.mu.Lock()
 				w.tally(&rec, 1)
@@ -68,7 +70,7 @@ func Lookup(s *Store, ids []counterfoil.ID) (batched, plain time.Duration) {
 	ids = slices.Clone(ids)
 	start := time.Now()
 	slices.SortFunc(ids, counterfoil.ID.Compare)
-	it, err := s.newSettledIter()
+	it, err := s.newSettledIter(true)
 	if err != nil {
 		panic(err)
 	}
@@ -87,4 +89,19 @@ func Lookup(s *Store, ids []counterfoil.ID) (batched, plain time.Duration) {
 		}
 	}
 	return batched, time.Since(start)
+}
+
+// SmallMemTables makes Pebble flush all the time.
+func (o Options) SmallMemTables() Options {
+	o.memTable = 64 << 10
+	return o
+}
+
+// Recent is how many rows are taken to be in Pebble's memory.
+func Recent(s *Store) (n int) {
+	s.task(context.Background(), func(w *writer) error {
+		n = len(w.recent.ids)
+		return nil
+	})
+	return n
 }

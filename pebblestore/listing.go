@@ -178,13 +178,16 @@ func (s *Store) newRecordIter(after []byte) (*pebble.Iterator, error) {
 	return s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: []byte{kindOpen + 1}})
 }
 
-// newSettledIter looks settled rows up. Pebble leaves the filters of the lowest
+// newSettledIter looks settled rows up, in tables only where that will do (see
+// recent). Pebble leaves the filters of the lowest
 // level out unless it is asked for them, and most lookups are of new keys.
-func (s *Store) newSettledIter() (*pebble.Iterator, error) {
+func (s *Store) newSettledIter(tables bool) (*pebble.Iterator, error) {
 	return s.db.NewIter(&pebble.IterOptions{
 		LowerBound:   []byte{kindSettled},
 		UpperBound:   []byte{kindSettled + 1},
 		UseL6Filters: true,
+		// What is in a table is durable; all else is in memory.
+		OnlyReadGuaranteedDurable: tables,
 	})
 }
 

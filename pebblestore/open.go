@@ -64,6 +64,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		meta:      make(map[string]metaValue),
 		forgotten: counterfoil.Forgotten{},
 		ledger:    newLedger(),
+		recent:    recent{ids: make(map[counterfoil.ID]uint64)},
 		sweeping:  make(chan struct{}, 1),
 		stop:      make(chan struct{}),
 		queue:     queue{wake: make(chan struct{}, 1)},
@@ -225,12 +226,13 @@ func (s *Store) openRows() error {
 		}()
 		events := &pebble.EventListener{
 			BackgroundError: s.backgroundError,
+			FlushEnd:        s.recent.onFlush,
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
 				s.health.corrupt.Add(1)
 				s.log.warn("corruption on disk", i.Details)
 			},
 		}
-		db, err := pebble.Open(path.Join(s.dir, rowsDir), pebbleOptions(s.fs, s.log, s.cache, events))
+		db, err := pebble.Open(path.Join(s.dir, rowsDir), pebbleOptions(s.fs, s.log, s.cache, events, s.o.memTable))
 		if err == nil {
 			s.db = db
 			if err = s.load(); err != nil {
@@ -257,6 +259,10 @@ func (s *Store) openRows() error {
 // log is made durable again before anybody is told of it.
 func (s *Store) load() error {
 	if err := s.db.LogData([]byte("open"), pebble.Sync); err != nil {
+		return err
+	}
+	// What was recovered goes to tables, so that nothing is recent.
+	if err := s.db.Flush(); err != nil {
 		return err
 	}
 	it, err := s.db.NewIter(nil)

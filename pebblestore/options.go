@@ -43,6 +43,9 @@ type Options struct {
 	// the pages (dangers.md E03). Every call to the store fails by then. Nil
 	// stands for exiting with status 75.
 	Fatal func(error)
+
+	// memTable is the size of Pebble's memtables, for tests that want flushes.
+	memTable uint64
 }
 
 // Space bounds how full the disk may get. Members that are zero stand for the

@@ -32,6 +32,7 @@ type Store struct {
 	queue   queue
 	batches chan *batch // writer to committer
 	oldest  watch
+	recent  recent
 	health  health
 
 	mu sync.RWMutex // guards what follows; the writer alone changes it
@@ -231,7 +232,7 @@ func (s *Store) held(id counterfoil.ID) *row {
 
 // stored is the settled row of a record in Pebble.
 func (s *Store) stored(id counterfoil.ID) (*row, error) {
-	it, err := s.newSettledIter()
+	it, err := s.newSettledIter(false)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", counterfoil.ErrUnavailable, err)
 	}

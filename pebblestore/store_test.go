@@ -46,7 +46,7 @@ func suite() storetest.Options {
 }
 
 func options(clock *storetest.Clock) pebblestore.Options {
-	o := pebblestore.Options{SegmentSize: 1 << 20}
+	o := pebblestore.Options{SegmentSize: 1 << 20}.SmallMemTables()
 	if clock != nil {
 		o.Clock = clock.Now
 	}

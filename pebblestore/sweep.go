@@ -400,6 +400,7 @@ func (w *writer) changedSince(c *chunk, seen *row) bool {
 func (w *writer) remove(r *counterfoil.Record, counted map[counterfoil.OperationNumber]*stateCounts) {
 	key := idKey(kindSettled, r.ID)
 	w.rows.Delete(key[:], nil)
+	w.recent.note(r.ID)
 	if len(w.settled) > 0 {
 		w.mu.Lock()
 		delete(w.settled, r.ID)

@@ -14,15 +14,16 @@ const pebbleFormat = pebble.FormatValueSeparation
 
 // pebbleOptions are the settings that performance.md found best for small rows,
 // few of them in memory, on two cores.
-func pebbleOptions(fs vfs.FS, log *logger, cache *pebble.Cache, events *pebble.EventListener) *pebble.Options {
+func pebbleOptions(fs vfs.FS, log *logger, cache *pebble.Cache, events *pebble.EventListener, memTable uint64) *pebble.Options {
+	// Most of what a large memtable costs is cache misses.
+	setDefault(&memTable, 16<<20)
 	o := &pebble.Options{
 		FS:                 fs,
 		Cache:              cache,
 		FormatMajorVersion: pebbleFormat,
 		Logger:             log,
 		EventListener:      events,
-		// Most of what a large memtable costs is cache misses.
-		MemTableSize:                16 << 20,
+		MemTableSize:                memTable,
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,

@@ -92,8 +92,9 @@ type writer struct {
 	// rows gathers this batch's writes, and opens those to open rows: Pebble
 	// inserts what is sorted faster, and both are by ID.
 	rows, opens *pebble.Batch
-	// iter looks up settled rows; it is opened by the first that needs it.
-	iter *pebble.Iterator
+	// iter looks up settled rows in tables, full in memory as well; each is
+	// opened by the first that needs it.
+	iter, full *pebble.Iterator
 	// flights are the batches whose settled rows are still in the map.
 	flights []*batch
 	early   []*op
@@ -151,6 +152,7 @@ func (w *writer) safely(b *batch) (err error) {
 func (w *writer) resolve(b *batch) error {
 	w.batch = b
 	w.reap()
+	w.recent.clean()
 	w.now = w.clock.now()
 	w.reserve()
 	// What a sweep deletes must be gone before the claims of this batch are
@@ -348,13 +350,18 @@ func (w *writer) lookup(id counterfoil.ID) *row {
 	if r := w.settled[id]; r != nil {
 		return r
 	}
-	if w.iter == nil {
+	recent := w.recent.has(id)
+	it := &w.iter
+	if recent {
+		it = &w.full
+	}
+	if *it == nil {
 		var err error
-		if w.iter, err = w.newSettledIter(); err != nil {
+		if *it, err = w.newSettledIter(!recent); err != nil {
 			return &row{rec: &counterfoil.Record{ID: id}, bad: fmt.Errorf("%w: %w", counterfoil.ErrUnavailable, err)}
 		}
 	}
-	return seek(w.iter, id)
+	return seek(*it, id)
 }
 
 // seek is the settled row of id, nil when there is none.
@@ -374,9 +381,11 @@ func seek(it *pebble.Iterator, id counterfoil.ID) *row {
 }
 
 func (w *writer) closeIter() {
-	if w.iter != nil {
-		w.iter.Close()
-		w.iter = nil
+	for _, it := range []**pebble.Iterator{&w.iter, &w.full} {
+		if *it != nil {
+			(*it).Close()
+			*it = nil
+		}
 	}
 }
 
@@ -394,6 +403,7 @@ func (w *writer) put(prev, next *row) {
 	if isOpen {
 		if prev != nil && !wasOpen {
 			w.rows.Delete(settledKey[:], nil)
+			w.recent.note(id)
 			next.once = true
 		}
 		w.opens.Set(openKey[:], w.scratch, nil)
@@ -402,6 +412,7 @@ func (w *writer) put(prev, next *row) {
 			w.deleteOpen(openKey[:], prev)
 		}
 		w.rows.Set(settledKey[:], w.scratch, nil)
+		w.recent.note(id)
 		w.batch.settled = append(w.batch.settled, id)
 	}
 
@@ -485,6 +496,7 @@ func (w *writer) apply() error {
 	if err := w.db.ApplyNoSyncWait(w.rows, pebble.Sync); err != nil {
 		return fmt.Errorf("write to the log: %w", err)
 	}
+	w.recent.stamp(w.rows)
 	w.batch.rows = append(w.batch.rows, w.rows)
 	w.mu.Lock()
 	w.unapplied = w.unapplied[:0]

@@ -126,6 +126,7 @@ func TestRefusals(t *testing.T) {
 		{"network", up + "trusted_peers: [10.0.0.1/8]\n", []string{":2:17: trusted_peers", "write 10.0.0.0/8"}},
 		{"network as text", up + "trusted_peers: 10.0.0.0/8\n", []string{"it is not a list"}},
 		{"danger", up + "accept: [may-lose-acknowleged-claims]\n", []string{"did you mean may-lose-acknowledged-claims?"}},
+		{"danger of an operation", up + "accept: [unresolved-needs-operator]\n", []string{":2:10: accept", "at the operation"}},
 		{"second document", up + "---\nlisten: :1\n", []string{"second document"}},
 		{"anchor", "upstream: &a http://x\n", []string{"anchors"}},
 		{"tab", "upstream:\n\t- x\n", []string{"not YAML"}},

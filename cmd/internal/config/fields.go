@@ -282,17 +282,24 @@ func (r *reader) authProbe(name string, n *yaml.Node) {
 	}
 }
 
+// accepted are the dangers that are taken on for the whole program.
+var accepted = []string{policy.AcceptMayLoseClaims}
+
 func (r *reader) accept(name string, n *yaml.Node) {
 	r.config.Accept = nil
 	r.texts(name, n, func(item *yaml.Node, s string) {
-		if known := policy.Dangers(); !slices.Contains(known, s) {
-			remedy := "known: " + strings.Join(known, ", ")
-			if near := nearest(s, known); near != "" {
+		switch {
+		case slices.Contains(accepted, s):
+			r.config.Accept = append(r.config.Accept, s)
+		case slices.Contains(policy.Dangers(), s):
+			// Taken in here it would have no effect.
+			r.fail(policy.CodeAcceptUnknown, name, item, s+" is accepted by an operation, not by the program", "write it in policy.yaml, at the operation")
+		default:
+			remedy := "known: " + strings.Join(accepted, ", ")
+			if near := nearest(s, accepted); near != "" {
 				remedy = "did you mean " + near + "? (" + remedy + ")"
 			}
 			r.fail(policy.CodeAcceptUnknown, name, item, fmt.Sprintf("nobody knows a danger called %q", s), remedy)
-			return
 		}
-		r.config.Accept = append(r.config.Accept, s)
 	})
 }

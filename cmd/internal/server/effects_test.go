@@ -128,3 +128,32 @@ func TestWellKnown(t *testing.T) {
 		t.Errorf("%d %s", a.StatusCode, a.body)
 	}
 }
+
+// TestC50ThroughTheProgram: an upstream that runs and breaks off, on a reused
+// connection, ran once; the outcome is unknown, and the same key does not run
+// again.
+func TestC50ThroughTheProgram(t *testing.T) {
+	w := start(t, payPolicy, "")
+	for i, body := range []string{"", `{"amount":1}`} {
+		key := fmt.Sprintf("k-%d", i)
+		w.up.does(nil)
+		w.pay("before-"+key, body) // leaves a connection to be reused
+		before := w.up.count()
+		w.up.does(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		if a := w.pay(key, body); a.StatusCode != 502 || a.problem() != "outcome-unknown" || a.Header.Get("Idempotency-Status") != "unknown" {
+			t.Errorf("broken: %d %s", a.StatusCode, a.body)
+		}
+		w.up.does(nil)
+		if a := w.pay(key, body); a.StatusCode != 503 || a.problem() != "outcome-unknown" {
+			t.Errorf("again: %d %s", a.StatusCode, a.body)
+		}
+		if got := w.up.count() - before; got != 1 {
+			t.Errorf("body %q: %d effects, want 1", body, got)
+		}
+	}
+	w.up.Close()
+	a := w.pay("k-2", "x")
+	if a.StatusCode != 502 || a.problem() != "upstream-unreachable" || a.Header.Get("Idempotency-Status") != "no-effect" {
+		t.Errorf("unreachable: %d %s", a.StatusCode, a.body)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -118,10 +119,10 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	// The ports first: they are the cheapest to be refused.
 	var listen net.ListenConfig
 	if s.guardedListen, err = listen.Listen(ctx, "tcp", s.config.Listen); err != nil {
-		return fmt.Errorf("listen: %w; is another counterfoil running?", err)
+		return cannotListen("listen", err)
 	}
 	if s.adminListen, err = listen.Listen(ctx, "tcp", s.config.Admin); err != nil {
-		return fmt.Errorf("admin: %w; is another counterfoil running?", err)
+		return cannotListen("admin", err)
 	}
 	if s.core, err = wire.Open(ctx, s.config, s.o.Wire); err != nil {
 		return err
@@ -148,6 +149,13 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	s.log.Info("serving", "listen", s.Addr(), "admin", s.AdminAddr(), "upstream", s.config.Upstream.String(),
 		"store", s.config.Store.String(), "policy_version", s.core.Engine.Policy().Version, "observe", s.config.Observe)
 	return nil
+}
+
+func cannotListen(field string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%s: %w; is another counterfoil running?", field, err)
+	}
+	return fmt.Errorf("%s: %w; write an address of this machine and a port that this user may open", field, err)
 }
 
 // Addr and AdminAddr are where the listeners are, once started.

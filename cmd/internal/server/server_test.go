@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/cmd/internal/admin"
 	"github.com/counterfoil/counterfoil/cmd/internal/server"
+	"github.com/counterfoil/counterfoil/cmd/internal/wire"
 )
 
 var filterAll = admin.Filter{}
@@ -294,120 +294,11 @@ func TestStartRefuses(t *testing.T) {
 		if !errors.Is(err, counterfoil.ErrCharter) {
 			t.Errorf("%v is no charter error", err)
 		}
-		s := server.New(w.conf, server.Options{})
-		_ = s
-		w.Server = forgetting(w, "pay")
+		w.Server = server.New(w.conf, server.Options{Wire: wire.Options{Forget: []string{"pay"}}})
 		if err := w.Start(t.Context()); err != nil {
 			t.Errorf("--forget pay: %v", err)
 		}
 	})
-}
-
-func forgetting(w *world, names ...string) *server.Server {
-	var o server.Options
-	o.Wire.Forget = names
-	return server.New(w.conf, o)
-}
-
-// TestPrincipals: only trusted peers name the principal, on every route.
-func TestPrincipals(t *testing.T) {
-	w := start(t, payPolicy, "trusted_peers: [192.0.2.0/24]\n")
-	if a := w.pay("k-1", "x"); a.StatusCode != 401 || a.problem() != "scope-missing" || w.up.count() != 0 {
-		t.Errorf("untrusted peer: %d %s", a.StatusCode, a.body)
-	}
-	send(t, "GET", "http://"+w.Addr()+"/free", "", "X-Account-Id", "forged", "X_Account_Id", "forged", "X-Other", "1")
-	got := w.up.first().Header
-	if got.Get("X-Account-Id") != "" || got["X_account_id"] != nil || got.Get("X-Other") != "1" {
-		t.Errorf("the upstream was told %v", got)
-	}
-}
-
-func TestPrincipalTwiceIsNone(t *testing.T) {
-	w := start(t, payPolicy, "")
-	a := send(t, "POST", "http://"+w.Addr()+"/pay", "x", "Idempotency-Key", "k", "X-Account-Id", "a", "X-Account-Id", "b")
-	if a.StatusCode != 401 || w.up.count() != 0 {
-		t.Errorf("two principals: %d", a.StatusCode)
-	}
-}
-
-// TestAuthRequest: asked on every request, replays too.
-func TestAuthRequest(t *testing.T) {
-	auth := newUpstream(t)
-	status := 200
-	auth.does(func(rw http.ResponseWriter, r *http.Request) {
-		rw.Header().Set("X-Principal", "acct-"+r.Header.Get("Authorization"))
-		rw.WriteHeader(status)
-	})
-	w := start(t, strings.Replace(payPolicy, `"header:X-Account-Id"`, "auth_request", 1), "auth_request: {url: "+auth.URL+"}\n")
-	pay := func(token string) answer {
-		return send(t, "POST", "http://"+w.Addr()+"/pay", "x", "Idempotency-Key", "k", "Authorization", token)
-	}
-	for _, step := range []struct {
-		token  string
-		status int // of the authorisation
-		want   int
-		mark   string
-	}{
-		{"a", 200, 201, "created"}, {"a", 200, 201, "replayed"}, {"b", 200, 201, "created"},
-		{"a", 401, 401, ""}, {"a", 403, 403, ""}, {"a", 500, 503, ""}, {"a", 200, 201, "replayed"},
-	} {
-		status = step.status
-		if a := pay(step.token); a.StatusCode != step.want || a.Header.Get("Idempotency-Status") != step.mark {
-			t.Errorf("%+v: %d %q %s", step, a.StatusCode, a.Header.Get("Idempotency-Status"), a.body)
-		}
-	}
-	if w.up.count() != 2 {
-		t.Errorf("%d effects, want 2", w.up.count())
-	}
-}
-
-// TestAuthProbe: the caller's right of today decides on a replay.
-func TestAuthProbe(t *testing.T) {
-	w := start(t, payPolicy, "auth_probe: GET /v1/me\n")
-	if a := w.pay("k-1", "x"); a.StatusCode != 201 {
-		t.Fatal(a.StatusCode)
-	}
-	w.up.does(func(rw http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/me" {
-			rw.WriteHeader(403)
-		}
-	})
-	if a := w.pay("k-1", "x"); a.StatusCode != 403 || strings.Contains(a.body, "n") {
-		t.Errorf("right revoked: %d %s", a.StatusCode, a.body)
-	}
-	w.up.does(nil)
-	if a := w.pay("k-1", "x"); a.StatusCode != 201 || a.Header.Get("Idempotency-Status") != "replayed" {
-		t.Errorf("right given back: %d %s", a.StatusCode, a.body)
-	}
-}
-
-// TestC50ThroughTheProgram: an upstream that runs and breaks off, on a reused
-// connection, ran once; the outcome is unknown, and the same key does not run
-// again.
-func TestC50ThroughTheProgram(t *testing.T) {
-	w := start(t, payPolicy, "")
-	for i, body := range []string{"", `{"amount":1}`} {
-		key := fmt.Sprintf("k-%d", i)
-		w.up.does(nil)
-		w.pay("before-"+key, body) // leaves a connection to be reused
-		before := w.up.count()
-		w.up.does(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-		if a := w.pay(key, body); a.StatusCode != 502 || a.problem() != "outcome-unknown" || a.Header.Get("Idempotency-Status") != "unknown" {
-			t.Errorf("broken: %d %s", a.StatusCode, a.body)
-		}
-		w.up.does(nil)
-		if a := w.pay(key, body); a.StatusCode != 503 || a.problem() != "outcome-unknown" {
-			t.Errorf("again: %d %s", a.StatusCode, a.body)
-		}
-		if got := w.up.count() - before; got != 1 {
-			t.Errorf("body %q: %d effects, want 1", body, got)
-		}
-	}
-	w.up.Close()
-	a := w.pay("k-2", "x")
-	if a.StatusCode != 502 || a.problem() != "upstream-unreachable" || a.Header.Get("Idempotency-Status") != "no-effect" {
-		t.Errorf("unreachable: %d %s", a.StatusCode, a.body)
-	}
 }
 
 // TestUnmatchedReject: what no operation matches is refused where that is said.
