@@ -261,10 +261,6 @@ func (s *Store) load() error {
 	if err := s.db.LogData([]byte("open"), pebble.Sync); err != nil {
 		return err
 	}
-	// What was recovered goes to tables, so that nothing is recent.
-	if err := s.db.Flush(); err != nil {
-		return err
-	}
 	it, err := s.db.NewIter(nil)
 	if err != nil {
 		return err

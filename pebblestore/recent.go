@@ -25,6 +25,11 @@ type recent struct {
 	// flushed is the highest sequence number that is known to be in a table.
 	flushed atomic.Uint64
 	cleaned uint64
+	// first is the sequence number of the first batch. Until something as late
+	// is in a table, what was recovered from the log may not be, and every row
+	// counts as recent.
+	first uint64
+	warm  bool
 }
 
 // note marks a row that the batch under way writes or deletes.
@@ -33,13 +38,16 @@ func (r *recent) note(id counterfoil.ID) { r.batch = append(r.batch, id) }
 // has reports that a row is to be looked up in Pebble's memory as well.
 func (r *recent) has(id counterfoil.ID) bool {
 	_, ok := r.ids[id]
-	return ok
+	return ok || !r.warm
 }
 
 // stamp takes in the rows of a batch that has been applied.
 func (r *recent) stamp(b *pebble.Batch) {
 	last := uint64(b.SeqNum()) + uint64(b.Count())
 	known := b.SeqNum() != 0
+	if known && r.first == 0 {
+		r.first = uint64(b.SeqNum())
+	}
 	if !known {
 		// Pebble took a large batch over, and its number with it. The next one
 		// that tells its number is later than this.
@@ -72,6 +80,7 @@ func (r *recent) clean() {
 		return
 	}
 	r.cleaned = flushed
+	r.warm = r.warm || r.first != 0 && flushed >= r.first
 	for id, last := range r.ids {
 		if last <= flushed {
 			delete(r.ids, id)

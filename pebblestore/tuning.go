@@ -18,11 +18,11 @@ func pebbleOptions(fs vfs.FS, log *logger, cache *pebble.Cache, events *pebble.E
 	// Most of what a large memtable costs is cache misses.
 	setDefault(&memTable, 16<<20)
 	o := &pebble.Options{
-		FS:                 fs,
-		Cache:              cache,
-		FormatMajorVersion: pebbleFormat,
-		Logger:             log,
-		EventListener:      events,
+		FS:                          fs,
+		Cache:                       cache,
+		FormatMajorVersion:          pebbleFormat,
+		Logger:                      log,
+		EventListener:               events,
 		MemTableSize:                memTable,
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       4,

@@ -20,6 +20,7 @@ import (
 	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/cmd/internal/admin"
 	"github.com/counterfoil/counterfoil/cmd/internal/config"
+	"github.com/counterfoil/counterfoil/cmd/internal/faultpoint"
 	"github.com/counterfoil/counterfoil/memstore"
 	"github.com/counterfoil/counterfoil/pebblestore"
 	"github.com/counterfoil/counterfoil/policy"
@@ -94,7 +95,7 @@ func Open(ctx context.Context, c *config.Config, o Options) (_ *Core, err error)
 	core.Metrics = promtrace.New(promtrace.Options{
 		Registerer: core.Registry, Store: store.Info().Kind, Policy: p, OnError: warn("records could not be counted"),
 	})
-	core.Engine, err = counterfoil.Open(ctx, store, p, counterfoil.Options{
+	core.Engine, err = counterfoil.Open(ctx, faultpoint.Wrap(store), p, counterfoil.Options{
 		IndexKey: key, Trace: core.Metrics.Trace(), Observe: c.Observe, Forget: o.Forget,
 	})
 	if err != nil {
