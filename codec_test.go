@@ -45,8 +45,10 @@ func fullRecord() cf.Record {
 	r.Holds = []cf.Hold{{At: r.SettledAt, Actor: "ops@example", Reason: "case 12"}, {}}
 	r.Evidence = []cf.Evidence{
 		{Kind: cf.EvidenceLapsed, At: r.LeaseUntil, Count: 3, Attempt: 1},
-		{Kind: cf.EvidenceContradicted, At: r.SettledAt, Count: 1, Attempt: 2,
-			Outcome: cf.Outcome{Class: cf.Declined, Status: -1, Resource: "/x"}, Actor: "a", Reason: "b"},
+		{
+			Kind: cf.EvidenceContradicted, At: r.SettledAt, Count: 1, Attempt: 2,
+			Outcome: cf.Outcome{Class: cf.Declined, Status: -1, Resource: "/x"}, Actor: "a", Reason: "b",
+		},
 	}
 	return r
 }

@@ -173,9 +173,10 @@ func (e *Engine) Close(ctx context.Context) error {
 		e.cancel()
 		return nil
 	case <-ctx.Done():
+		n := e.Settling()
 		e.cancel()
 		<-done
-		return ctx.Err()
+		return fmt.Errorf("%d outcomes could not be written to the store in time; their records become unknown when the lease lapses: %w", n, ctx.Err())
 	}
 }
 

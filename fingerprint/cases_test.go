@@ -255,18 +255,44 @@ func TestC60QueryString(t *testing.T) {
 	swapped[30], swapped[33] = swapped[33], swapped[30]
 	var all [][]*fingerprint.Request
 	for _, list := range [][]string{
-		{strings.Join(many, "&"), strings.Join(others, "&")}, {strings.Join(swapped, "&")},
-		{"to=alice"}, {"to=mallory"}, {""},
+		{strings.Join(many, "&"), strings.Join(others, "&")},
+		{strings.Join(swapped, "&")},
+		{"to=alice"},
+		{"to=mallory"},
+		{""},
 		{"a=1&b=2", "b=2&a=1", "%61=1&b=%32"},
 		{"p=%2F", "p=/", "p=%2f"},
-		{"n=1+2", "n=1%202", "%6e=1%202"}, {"n=1%2B2"}, {"n=12"},
-		{"a=1&a=2", "%61=1&a=2"}, {"a=2&a=1"}, // U10
-		{"a=1"}, {"a=1&a=1"}, {"a=1&"}, {"a=1&&a=1"},
-		{"a"}, {"a="}, {"a=&a"}, {"a&a="}, {"=a"}, {"="}, {"&"}, {"a=b=c", "a=b%3Dc"}, {"a%3Db=c"},
+		{"n=1+2", "n=1%202", "%6e=1%202"},
+		{"n=1%2B2"},
+		{"n=12"},
+		{"a=1&a=2", "%61=1&a=2"},
+		{"a=2&a=1"}, // U10
+		{"a=1"},
+		{"a=1&a=1"},
+		{"a=1&"},
+		{"a=1&&a=1"},
+		{"a"},
+		{"a="},
+		{"a=&a"},
+		{"a&a="},
+		{"=a"},
+		{"="},
+		{"&"},
+		{"a=b=c", "a=b%3Dc"},
+		{"a%3Db=c"},
 		{"a=1&c=3&a=2", "c=3&a=1&a=2", "a=1&a=2&c=3"},
-		{"a=1;b=2"}, {"a=1;b=3"}, {"a=1%3Bb=2"}, // U07
-		{"a=%zz"}, {"a=%zy"}, {"a=%"}, {"a=%4"}, {"a=%25"}, {"a=%2525"}, // U08
-		{"q=%C3%A9", "q=%c3%a9", "q=\u00e9"}, {"q=%FF"}, {"q=%EF%BF%BD"},
+		{"a=1;b=2"},
+		{"a=1;b=3"},
+		{"a=1%3Bb=2"}, // U07
+		{"a=%zz"},
+		{"a=%zy"},
+		{"a=%"},
+		{"a=%4"},
+		{"a=%25"},
+		{"a=%2525"}, // U08
+		{"q=%C3%A9", "q=%c3%a9", "q=\u00e9"},
+		{"q=%FF"},
+		{"q=%EF%BF%BD"},
 	} {
 		var g []*fingerprint.Request
 		for _, q := range list {

@@ -14,9 +14,18 @@ func TestCompileNamesEveryFault(t *testing.T) {
 		Fields: []string{"$.ok", "amount", "$.a["},
 		Ignore: []string{"$", "$..", "$.ok"},
 		Defaults: []policy.Default{
-			{Path: "$.a", Value: "true"}, {Path: "$['a']", Value: "1"}, {Path: "$.b[0]", Value: "1"}, {Path: "$..c", Value: "1"},
-			{Path: "$.d.*", Value: "1"}, {Path: "$", Value: "{}"}, {Path: "$.e", Value: "auto"}, {Path: "$.f", Value: ""},
-			{Path: "$['g','h']", Value: "1"}, {Path: "$.i", Value: `{"x":1,"x":2}`}, {Path: "$.j", Value: "[1, 2]"}, {Path: "k", Value: "1"},
+			{Path: "$.a", Value: "true"},
+			{Path: "$['a']", Value: "1"},
+			{Path: "$.b[0]", Value: "1"},
+			{Path: "$..c", Value: "1"},
+			{Path: "$.d.*", Value: "1"},
+			{Path: "$", Value: "{}"},
+			{Path: "$.e", Value: "auto"},
+			{Path: "$.f", Value: ""},
+			{Path: "$['g','h']", Value: "1"},
+			{Path: "$.i", Value: `{"x":1,"x":2}`},
+			{Path: "$.j", Value: "[1, 2]"},
+			{Path: "k", Value: "1"},
 		},
 		Headers: []string{"X-Ok", "", "a b", "host", "X:"},
 	}, fingerprint.Options{Secret: []byte("short"), MaxBody: -1})
@@ -101,14 +110,26 @@ func TestFields(t *testing.T) {
 		groups [][]string
 	}{
 		{policy.Fingerprint{Fields: []string{"$.amount", "$.to"}}, [][]string{
-			{`{"amount":10,"to":"a"}`, `{"to":"a","amount":10.0,"memo":"x"}`}, {`{"amount":11,"to":"a"}`}, {`{"amount":10,"to":"b"}`},
-			{`{"amount":10}`, `{"amount":10,"memo":1}`}, {`{"amount":10,"to":null}`}, {`{"to":10}`},
+			{`{"amount":10,"to":"a"}`, `{"to":"a","amount":10.0,"memo":"x"}`},
+			{`{"amount":11,"to":"a"}`},
+			{`{"amount":10,"to":"b"}`},
+			{`{"amount":10}`, `{"amount":10,"memo":1}`},
+			{`{"amount":10,"to":null}`},
+			{`{"to":10}`},
 			// No field is there: the whole body counts, or a slip in the policy makes all one.
-			{`{"amuont":10}`}, {`{"amuont":11}`}, {`[1]`}, {`[2]`}, {`"a"`}, {`{}`},
+			{`{"amuont":10}`},
+			{`{"amuont":11}`},
+			{`[1]`},
+			{`[2]`},
+			{`"a"`},
+			{`{}`},
 		}},
 		{policy.Fingerprint{Fields: []string{"$.items[*].sku"}}, [][]string{
 			{`{"items":[{"sku":"a","n":1},{"sku":"b"}]}`, `{"items":[{"sku":"a"},{"sku":"b","n":2}]}`},
-			{`{"items":[{"sku":"b"},{"sku":"a"}]}`}, {`{"items":[{"sku":"ab"}]}`}, {`{"items":[{"n":1},{"sku":"a"}]}`}, {`{"items":[{"sku":"a"},{"n":1}]}`},
+			{`{"items":[{"sku":"b"},{"sku":"a"}]}`},
+			{`{"items":[{"sku":"ab"}]}`},
+			{`{"items":[{"n":1},{"sku":"a"}]}`},
+			{`{"items":[{"sku":"a"},{"n":1}]}`},
 		}},
 		{policy.Fingerprint{Fields: []string{"$.a", "$.a.b", "$..b"}, Ignore: []string{"$.a.t"}}, [][]string{
 			{`{"a":{"b":1,"t":1},"x":1}`, `{"a":{"t":2,"b":1}}`}, {`{"a":{"b":2}}`}, {`{"a":{"b":1,"c":1}}`}, {`{"a":{"b":1},"c":{"b":1}}`}, {`{"a":{"b":1},"d":{"b":1}}`},

@@ -31,6 +31,10 @@ func (x *exchange) end(f finding) {
 	if x.said.err != nil {
 		x.g.warn(ctx, x.said.reason, "record", x.record, "error", x.said.err)
 	}
+	if err == nil && f.state == counterfoil.Failed && snap.Record.State == counterfoil.Unknown {
+		// That this sending came to nothing says nothing of the one before it.
+		f.kind = ResultUnknown
+	}
 	settled := errors.Is(err, counterfoil.ErrSettled) || errors.Is(err, counterfoil.ErrFenced)
 	switch {
 	case err == nil, f.state == counterfoil.Unknown && !settled:
@@ -65,7 +69,7 @@ func (x *exchange) leave(f finding, rec *counterfoil.Record) {
 	case x.said.kind == saidBroken, x.said.kind == saidUnreachable && x.rec.phase == buffering:
 		x.rec.phase = closed
 		x.mark(f.kind, rec)
-		x.problem(x.broken(), f.kind)
+		x.problem(x.broken(f.kind), f.kind)
 	default:
 		x.send(f.kind, rec)
 		x.done(f.kind, x.rec.status)
@@ -73,8 +77,8 @@ func (x *exchange) leave(f finding, rec *counterfoil.Record) {
 }
 
 // broken is the answer for a proxy that got none from its upstream.
-func (x *exchange) broken() *Problem {
-	if x.said.kind == saidUnreachable {
+func (x *exchange) broken(kind ResultKind) *Problem {
+	if kind == ResultNoEffect {
 		return &Problem{
 			Code: ProblemUpstreamUnreachable, RetryAfter: retrySoon, SafeNewKey: x.first(),
 			Detail: "nothing was sent, so nothing happened; the same key may be sent again",
@@ -82,7 +86,7 @@ func (x *exchange) broken() *Problem {
 	}
 	return &Problem{
 		Code: ProblemOutcomeUnknown, Status: http.StatusBadGateway,
-		Detail: "the upstream broke after it was sent the request; it may have taken effect. Ask again with the same key",
+		Detail: "the upstream gave no answer to a request that it was sent; it may have taken effect. Ask again with the same key",
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/httpguard"
@@ -186,4 +187,36 @@ func TestReverseProxyBeneath(t *testing.T) {
 	if rec := f.record("pay", "k/pay/broken"); rec.State != counterfoil.Unknown {
 		t.Errorf("record is %v", rec.State)
 	}
+}
+
+// That a redispatch came to nothing says nothing of the first sending.
+func TestRedispatchThatCannotBeSent(t *testing.T) {
+	n := 0
+	f := newFixture(t, setup{
+		policy: func(p *policy.Policy) {
+			p.Operations[0].OnUnknown = policy.OnUnknown{Rule: policy.UnknownRedispatch, Within: 23 * time.Hour}
+		},
+		handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			a, _ := httpguard.FromContext(r.Context())
+			switch n++; n {
+			case 1:
+				w.WriteHeader(500)
+			case 2:
+				a.Unreachable(io.EOF)
+			case 3:
+				w.WriteHeader(429)
+			default:
+				w.WriteHeader(201)
+			}
+		}),
+	})
+	f.post("/pay", "k", "{}").wants(t, 500, "", "unknown")
+	a := f.post("/pay", "k", "{}")
+	a.wants(t, 502, "outcome-unknown", "unknown")
+	if a.problem(t)["safe_new_key"] != false {
+		t.Errorf("%s", a.body)
+	}
+	f.post("/pay", "k", "{}").wants(t, 429, "", "unknown")
+	f.post("/pay", "k", "{}").wants(t, 201, "", "created")
+	f.post("/pay", "k", "{}").wants(t, 201, "", "replayed")
 }

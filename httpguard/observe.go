@@ -94,7 +94,7 @@ func (x *exchange) settle(seen *watcher) {
 	if (x.said.kind == saidUnreachable || x.said.kind == saidBroken) && seen.status == 0 && !seen.taken {
 		// A proxy that says so leaves the answer to us, here too.
 		seen.status = http.StatusBadGateway
-		x.broken().Write(x.w)
+		x.broken(f.kind).Write(x.w)
 	}
 	var err error
 	ctx := x.r.Context()

@@ -17,17 +17,17 @@ func Look(s *Store) { s.look() }
 // Spoil changes the stored record of id into one of an unknown version.
 func Spoil(s *Store, id counterfoil.ID) error {
 	return s.task(context.Background(), func(w *writer) error {
-		kind := byte(kindSettled)
 		if r := w.open[id]; r != nil {
-			kind = kindOpen
 			w.mu.Lock()
-			w.open[id] = &row{rec: &counterfoil.Record{ID: id, State: counterfoil.InProgress}, bad: counterfoil.ErrUnreadable}
+			w.open[id] = &row{rec: &counterfoil.Record{ID: id, State: counterfoil.InProgress}, bad: counterfoil.ErrUnreadable, place: r.place}
 			w.mu.Unlock()
+			key := openKey(r.place)
+			return w.rows.Set(key[:], append(id[:], 0, 0xff, 1, 2, 3), nil)
 		}
 		w.mu.Lock()
 		delete(w.settled, id)
 		w.mu.Unlock()
-		key := idKey(kind, id)
+		key := settledKey(id)
 		w.recent.note(id)
 		return w.rows.Set(key[:], []byte{0, 0xff, 1, 2, 3}, nil)
 	})
@@ -40,7 +40,7 @@ func Fill(s *Store, n int, record func(i int) counterfoil.Record) error {
 		if err := s.task(ctx, func(w *writer) error {
 			for i := 0; i < 20_000 && at < n; i++ {
 				rec := record(at)
-				key := idKey(kindSettled, rec.ID)
+				key := settledKey(rec.ID)
 				w.recent.note(rec.ID)
 				w.rows.Set(key[:], appendRow(nil, &row{rec: &rec}), nil)
 				w.mu.Lock()
@@ -83,7 +83,7 @@ func Lookup(s *Store, ids []counterfoil.ID) (batched, plain time.Duration) {
 	batched = time.Since(start)
 	start = time.Now()
 	for _, id := range ids {
-		key := idKey(kindSettled, id)
+		key := settledKey(id)
 		if _, _, err := s.db.Get(key[:]); err == nil {
 			panic("found a record that is not there")
 		}

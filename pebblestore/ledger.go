@@ -21,6 +21,8 @@ type ledger struct {
 	floor time.Time
 	// nextSegment is the number of the segment made next.
 	nextSegment uint64
+	// nextOpen is the place of the record opened next; see row.go.
+	nextOpen uint64
 }
 
 type stateCounts [counterfoil.Announced + 1]int64
@@ -46,6 +48,7 @@ func (l *ledger) encode(b []byte) []byte {
 	b = binary.AppendVarint(b, l.seen.UnixMilli())
 	b = binary.AppendVarint(b, millis(l.floor))
 	b = binary.AppendUvarint(b, l.nextSegment)
+	b = binary.AppendUvarint(b, l.nextOpen)
 	for op, c := range l.counts {
 		b = binary.AppendUvarint(b, uint64(op))
 		for _, n := range c[1:] {
@@ -85,7 +88,7 @@ func decodeLedger(b []byte) (*ledger, error) {
 	if ms := varint(); ms != 0 {
 		l.floor = time.UnixMilli(ms).UTC()
 	}
-	l.nextSegment = uvarint()
+	l.nextSegment, l.nextOpen = uvarint(), uvarint()
 	for ok && len(b) > 0 {
 		c := new(stateCounts)
 		l.counts[counterfoil.OperationNumber(uvarint())] = c

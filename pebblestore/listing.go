@@ -111,7 +111,9 @@ func (h *places) add(p place, limit int) {
 	}
 }
 
-// Scan implements [counterfoil.Store]. Open records come last, and all by ID. A record that cannot be read is left out and logged.
+// Scan implements [counterfoil.Store]. Open records come last, as they
+// were opened; the others by ID. A record that cannot be read is left out and
+// logged.
 func (s *Store) Scan(ctx context.Context, q counterfoil.Query) (counterfoil.Records, error) {
 	out, err := s.scan(ctx, q)
 	if err != nil {
@@ -121,7 +123,7 @@ func (s *Store) Scan(ctx context.Context, q counterfoil.Query) (counterfoil.Reco
 }
 
 func (s *Store) scan(ctx context.Context, q counterfoil.Query) (out counterfoil.Records, err error) {
-	if q.Cursor != nil && len(q.Cursor) != 21 {
+	if q.Cursor != nil && !validKey(q.Cursor) {
 		return out, fmt.Errorf("cursor of %d bytes is not this store's", len(q.Cursor))
 	}
 	if err := s.enter(ctx); err != nil {
@@ -147,7 +149,7 @@ func (s *Store) scan(ctx context.Context, q counterfoil.Query) (out counterfoil.
 		if err != nil {
 			return out, fmt.Errorf("%w: %w", counterfoil.ErrUnavailable, err)
 		}
-		r := decodeRow(keyID(it.Key()), value)
+		r := readRow(it.Key(), value)
 		if r.bad != nil {
 			s.log.warn("scan: unreadable record", r.bad)
 			continue

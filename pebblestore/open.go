@@ -261,6 +261,9 @@ func (s *Store) load() error {
 	if err := s.db.LogData([]byte("open"), pebble.Sync); err != nil {
 		return err
 	}
+	if err := s.loadLedger(); err != nil {
+		return err
+	}
 	it, err := s.db.NewIter(nil)
 	if err != nil {
 		return err
@@ -280,7 +283,8 @@ func (s *Store) load() error {
 		}
 		switch key[0] {
 		case kindOpen:
-			r := decodeRow(keyID(key), value)
+			r := readRow(key, value)
+			s.ledger.nextOpen = max(s.ledger.nextOpen, r.place+1)
 			if r.bad != nil {
 				s.log.warn("unreadable open record", r.bad)
 				r.rec.State = counterfoil.InProgress // it never expires
@@ -306,9 +310,6 @@ func (s *Store) load() error {
 		}
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return err
-	}
-	if err := s.loadLedger(); err != nil {
 		return err
 	}
 	s.clock.start(s.ledger.seen)

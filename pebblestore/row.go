@@ -13,7 +13,12 @@ import (
 //	M name     a meta value: rev, then the value
 //	R number   a segment of responses: see segment.encode
 //	d ID       a record that is not open
-//	o ID       one that is open; all of them are in memory as well
+//	o place    one that is open, in the order in which they were opened; all of
+//	           them are in memory as well
+//
+// Open records have places of their own because most are written and deleted
+// soon after: what is next to each other is quick to insert, and compacted away
+// whole. Their value begins with the ID.
 //
 // A record's value is one byte, 0 or 1, then, if 1, a reference to its response
 // (refSize bytes), then what counterfoil.AppendRecord makes of it.
@@ -35,6 +40,8 @@ type row struct {
 	commit *commit
 	// bad is why the row cannot be read; rec has nothing but the ID then.
 	bad error
+	// place is where an open row is.
+	place uint64
 	// once marks an open row that has been set exactly once, which lets Pebble
 	// drop it together with its deletion.
 	once bool
@@ -93,16 +100,51 @@ func decodeRow(id counterfoil.ID, b []byte) *row {
 	return &row{rec: &counterfoil.Record{ID: id}, bad: err}
 }
 
-func idKey(kind byte, id counterfoil.ID) (k [21]byte) {
-	k[0] = kind
+// settledKey is where a record is that is not open.
+func settledKey(id counterfoil.ID) (k [21]byte) {
+	k[0] = kindSettled
 	copy(k[1:], id[:])
 	return k
 }
 
-// keyID is the ID in a key of kind open or settled.
-func keyID(k []byte) (id counterfoil.ID) {
-	copy(id[:], k[1:])
-	return id
+// openKey is where an open record is.
+func openKey(place uint64) (k [9]byte) {
+	k[0] = kindOpen
+	binary.BigEndian.PutUint64(k[1:], place)
+	return k
+}
+
+// readRow is the row in a key and value of either kind. It says so when it
+// cannot be read.
+func readRow(key, value []byte) *row {
+	var id counterfoil.ID
+	if key[0] == kindSettled {
+		copy(id[:], key[1:])
+		return decodeRow(id, value)
+	}
+	r := &row{rec: &counterfoil.Record{}, bad: fmt.Errorf("%w: open row", counterfoil.ErrUnreadable)}
+	if len(value) >= len(id) {
+		copy(id[:], value)
+		r = decodeRow(id, value[len(id):])
+	}
+	if len(key) == 9 {
+		r.place = binary.BigEndian.Uint64(key[1:])
+	}
+	return r
+}
+
+// recordBytes are the bytes of the record in a value.
+func recordBytes(key, value []byte) ([]byte, error) {
+	if key[0] == kindOpen {
+		value = value[min(len(value), len(counterfoil.ID{})):]
+	}
+	_, body, err := splitRow(value)
+	return body, err
+}
+
+// validKey reports whether k, from a cursor, is the key of a record.
+func validKey(k []byte) bool {
+	return len(k) == 21 && k[0] == kindSettled || len(k) == 9 && k[0] == kindOpen
 }
 
 func metaKey(name string) []byte { return append([]byte{kindMeta}, name...) }

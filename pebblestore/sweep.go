@@ -171,7 +171,7 @@ func (s *Store) sweepBatch(ctx context.Context, o counterfoil.SweepOrder) (repor
 	// The cursor is the time the pass began at, then the last key.
 	then, after := at, []byte(nil)
 	if o.Cursor != nil {
-		if len(o.Cursor) != 8+21 {
+		if len(o.Cursor) < 8 || !validKey(o.Cursor[8:]) {
 			return report, fmt.Errorf("cursor of %d bytes is not this store's", len(o.Cursor))
 		}
 		then, after = time.UnixMilli(int64(binary.BigEndian.Uint64(o.Cursor))).UTC(), o.Cursor[8:]
@@ -204,13 +204,13 @@ func (s *Store) sweepBatch(ctx context.Context, o counterfoil.SweepOrder) (repor
 		if err != nil {
 			return report, fmt.Errorf("%w: %w", counterfoil.ErrUnavailable, err)
 		}
-		_, body, err := splitRow(value)
+		body, err := recordBytes(it.Key(), value)
 		if err == nil {
 			if due, ok := reader.Due(body); !ok || due > dueBy {
 				continue
 			}
 		}
-		r := decodeRow(keyID(it.Key()), value)
+		r := readRow(it.Key(), value)
 		if r.bad != nil {
 			s.log.warn("sweep: unreadable record", r.bad)
 			continue
@@ -398,7 +398,7 @@ func (w *writer) changedSince(c *chunk, seen *row) bool {
 // remove deletes a settled row. The counters are taken at once, or gathered in
 // counted where it is not nil.
 func (w *writer) remove(r *counterfoil.Record, counted map[counterfoil.OperationNumber]*stateCounts) {
-	key := idKey(kindSettled, r.ID)
+	key := settledKey(r.ID)
 	w.rows.Delete(key[:], nil)
 	w.recent.note(r.ID)
 	if len(w.settled) > 0 {

@@ -286,7 +286,7 @@ func (w *writer) create(o *op) {
 	if o.err = w.refuses(true); o.err != nil {
 		return
 	}
-	o.found, o.created = &row{rec: o.rec, once: true}, true
+	o.found, o.created = &row{rec: o.rec}, true
 	w.put(nil, o.found)
 }
 
@@ -366,7 +366,7 @@ func (w *writer) lookup(id counterfoil.ID) *row {
 
 // seek is the settled row of id, nil when there is none.
 func seek(it *pebble.Iterator, id counterfoil.ID) *row {
-	key := idKey(kindSettled, id)
+	key := settledKey(id)
 	if !it.SeekPrefixGE(key[:]) {
 		if err := it.Error(); err != nil {
 			return &row{rec: &counterfoil.Record{ID: id}, bad: fmt.Errorf("%w: %w", counterfoil.ErrUnavailable, err)}
@@ -395,23 +395,28 @@ func (w *writer) put(prev, next *row) {
 	id, isOpen := next.rec.ID, next.rec.State.Open()
 	wasOpen := prev != nil && prev.rec.State.Open()
 	next.commit = w.batch.commit
-	if prev != nil {
-		next.once = false
-	}
-	openKey, settledKey := idKey(kindOpen, id), idKey(kindSettled, id)
-	w.scratch = appendRow(w.scratch[:0], next)
+	settled := settledKey(id)
+	w.scratch = w.scratch[:0]
 	if isOpen {
-		if prev != nil && !wasOpen {
-			w.rows.Delete(settledKey[:], nil)
-			w.recent.note(id)
-			next.once = true
+		if next.once = !wasOpen; next.once {
+			next.place = w.ledger.nextOpen
+			w.ledger.nextOpen++
+		} else {
+			next.place = prev.place
 		}
-		w.opens.Set(openKey[:], w.scratch, nil)
+		if prev != nil && !wasOpen {
+			w.rows.Delete(settled[:], nil)
+			w.recent.note(id)
+		}
+		open := openKey(next.place)
+		w.scratch = appendRow(append(w.scratch, id[:]...), next)
+		w.opens.Set(open[:], w.scratch, nil)
 	} else {
 		if wasOpen {
-			w.deleteOpen(openKey[:], prev)
+			w.deleteOpen(prev)
 		}
-		w.rows.Set(settledKey[:], w.scratch, nil)
+		w.scratch = appendRow(w.scratch, next)
+		w.rows.Set(settled[:], w.scratch, nil)
 		w.recent.note(id)
 		w.batch.settled = append(w.batch.settled, id)
 	}
@@ -442,11 +447,12 @@ func (w *writer) put(prev, next *row) {
 
 // deleteOpen deletes the row of a claim. Most are set once and deleted once,
 // which Pebble can cancel out without keeping a tombstone of its own.
-func (w *writer) deleteOpen(key []byte, prev *row) {
+func (w *writer) deleteOpen(prev *row) {
+	key := openKey(prev.place)
 	if prev.once {
-		w.opens.SingleDelete(key, nil)
+		w.opens.SingleDelete(key[:], nil)
 	} else {
-		w.opens.Delete(key, nil)
+		w.opens.Delete(key[:], nil)
 	}
 }
 

@@ -132,8 +132,10 @@ func TestC45SlowestRetrier(t *testing.T) {
 
 func TestRetriersNestedInACircle(t *testing.T) {
 	in := policy.Input{Retriers: []policy.Retrier{
-		{Name: "a", Value: time.Second, Inside: "b"}, {Name: "b", Value: time.Second, Inside: "a"},
-		{Name: "c", Value: time.Second, Inside: "nobody"}, {Name: "c", Value: time.Second},
+		{Name: "a", Value: time.Second, Inside: "b"},
+		{Name: "b", Value: time.Second, Inside: "a"},
+		{Name: "c", Value: time.Second, Inside: "nobody"},
+		{Name: "c", Value: time.Second},
 	}}
 	if got := in.Total(); got <= 0 {
 		t.Errorf("Total = %v, want it to end", got)

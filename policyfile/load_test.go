@@ -112,8 +112,10 @@ func TestLoadEveryRule(t *testing.T) {
 	want.Fingerprint = policy.Fingerprint{
 		Fields: []string{"$.amount", "$.lines[*].sku"},
 		Defaults: []policy.Default{
-			{Path: "$.a", Value: "null"}, {Path: "$.b", Value: `[1,2.50,{"c":"d"}]`},
-			{Path: "$.e", Value: "-0"}, {Path: "$.f", Value: "10000000000000000000001"},
+			{Path: "$.a", Value: "null"},
+			{Path: "$.b", Value: `[1,2.50,{"c":"d"}]`},
+			{Path: "$.e", Value: "-0"},
+			{Path: "$.f", Value: "10000000000000000000001"},
 		},
 	}
 	want.Inputs.SafetyMargin.Value = 90 * time.Second

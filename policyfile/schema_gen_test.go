@@ -82,8 +82,10 @@ func generate(t *testing.T) []byte {
 		"gate":   ref("duration"),
 		"ghosts": {Const: 0},
 		"status": {Type: "integer", Minimum: "100", Maximum: "599"},
-		"noEffect": {Type: "integer", Minimum: "100", Maximum: "599",
-			Not: &jsonschema.Schema{Minimum: "200", Maximum: "299"}},
+		"noEffect": {
+			Type: "integer", Minimum: "100", Maximum: "599",
+			Not: &jsonschema.Schema{Minimum: "200", Maximum: "299"},
+		},
 		"accept": {Type: "string", Enum: words(policy.Dangers())},
 		"match":  {Type: "string", Pattern: policy.MatchPattern, Examples: []any{"POST /v1/payments/{payment}/capture"}},
 		"header": {Type: "string", Pattern: policy.HeaderPattern},

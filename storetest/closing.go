@@ -61,7 +61,7 @@ var closingTests = []test{
 			f.Fatalf("report: got %+v", report)
 		}
 		f.same(r)
-		r = f.update(r, func(w *counterfoil.Write) { w.Record.Holds = nil })
+		f.update(r, func(w *counterfoil.Write) { w.Record.Holds = nil })
 		if report = f.sweep(counterfoil.SweepOrder{}); report.Closed != 1 {
 			f.Fatalf("after the hold was lifted: got %+v", report)
 		}

@@ -61,7 +61,9 @@ var responseTests = []test{
 
 	{"P9 a response comes back byte for byte, empty and large", func(f *fixture) {
 		for _, body := range [][]byte{
-			{}, {0}, []byte("a"), []byte("\x00\xff\r\n"), noise(4095), noise(4096), noise(4097),
+			{},
+			{0},
+			[]byte("a"), []byte("\x00\xff\r\n"), noise(4095), noise(4096), noise(4097),
 			noise(65535), noise(65537), noise(1 << 20), bytes.Repeat([]byte("a"), 1<<20), noise(3<<20 + 1),
 		} {
 			r := f.completed(body)

@@ -98,10 +98,16 @@ func TestFirstRequestAmbiguous(t *testing.T) {
 func TestReplayed(t *testing.T) {
 	everyDoor(t, func(t *testing.T, g *target) {
 		c := call{key: newKey(), script: witness.Script{Header: [][2]string{
-			{"Location", "/pay/1"}, {"ETag", `"v1"`}, {"X-Resource-Version", "7"},
+			{"Location", "/pay/1"},
+			{"ETag", `"v1"`},
+			{"X-Resource-Version", "7"},
 			{"Content-Disposition", `attachment; filename="a,b.txt"`},
-			{"Link", `</p/2>; rel="next"`}, {"Link", `</p/9>; rel="last"`}, {"Warning", `199 - "x, y"`},
-			{"Set-Cookie", "csrf=AAA"}, {"WWW-Authenticate", "Bearer"}, {"Authentication-Info", "x"},
+			{"Link", `</p/2>; rel="next"`},
+			{"Link", `</p/9>; rel="last"`},
+			{"Warning", `199 - "x, y"`},
+			{"Set-Cookie", "csrf=AAA"},
+			{"WWW-Authenticate", "Bearer"},
+			{"Authentication-Info", "x"},
 		}}}
 		a1 := g.do(t, c)
 		a1.want(t, 201, "created", "")
@@ -477,7 +483,11 @@ func TestRequestAmbiguous(t *testing.T) {
 func TestBodyTooLarge(t *testing.T) {
 	everyDoor(t, func(t *testing.T, g *target) {
 		c := call{key: newKey(), body: ptr(`{"n":1,"pad":"` + strings.Repeat("x", 64<<10) + `"}`)}
-		g.do(t, c).want(t, 413, "", "body-too-large")
+		// The answer comes before the body was sent. Go's client sometimes reports
+		// the cut connection instead of it, and a caller tries again.
+		var a answer
+		until(t, "an answer", func() bool { a = g.try(t, c); return a.Err == nil })
+		a.want(t, 413, "", "body-too-large")
 		g.effects(t, c.key, 0)
 		c.body = nil
 		g.do(t, c).want(t, 201, "created", "") // no claim was left behind
