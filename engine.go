@@ -78,8 +78,9 @@ type Engine struct {
 
 	stop     context.Context
 	cancel   context.CancelFunc
+	ending   sync.Mutex // guards closing, and wg against Add beside Wait
+	closing  bool
 	wg       sync.WaitGroup
-	closing  atomic.Bool
 	unsettle atomic.Int64 // background settlements under way
 }
 
@@ -165,7 +166,9 @@ func Open(ctx context.Context, s Store, p *policy.Policy, o Options) (*Engine, e
 // until ctx ends; what is not settled by then stays in progress, and becomes
 // unknown when its lease lapses.
 func (e *Engine) Close(ctx context.Context) error {
-	e.closing.Store(true)
+	e.ending.Lock()
+	e.closing = true
+	e.ending.Unlock()
 	done := make(chan struct{})
 	go func() { e.wg.Wait(); close(done) }()
 	select {
@@ -635,7 +638,8 @@ func claimStamps(op *policy.Operation, dispatched, first bool) Stamps {
 // bound detaches a durable store call from the caller, who may go away at any
 // moment, and gives it its own time (cases.md C31, C40).
 func (e *Engine) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), e.o.StoreTimeout)
+	c := &storeContext{Context: context.WithoutCancel(ctx), until: time.Now().Add(e.o.StoreTimeout)}
+	return c, c.cancel
 }
 
 func unavailable(err error) error {

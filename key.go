@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"hash"
 )
 
 // Principal names the account that owes or is owed: never the credential used
@@ -104,24 +103,21 @@ func NewIndexKey(secret []byte) (IndexKey, error) {
 // none. The caller must not change it.
 func (k IndexKey) Secret() []byte { return k.secret }
 
-func (k IndexKey) hash() hash.Hash {
-	if k.secret == nil {
-		return sha256.New()
-	}
-	return hmac.New(sha256.New, k.secret)
-}
-
 // sum digests the parts, each preceded by its length, so that ("a:b", "c") and
 // ("a", "b:c") never meet.
 func (k IndexKey) sum(tag string, parts ...string) [sha256.Size]byte {
-	h := k.hash()
-	buf := make([]byte, 0, 256)
+	var room [512]byte
+	buf := room[:0]
 	buf = binary.AppendUvarint(buf, uint64(len(tag)))
 	buf = append(buf, tag...)
 	for _, p := range parts {
 		buf = binary.AppendUvarint(buf, uint64(len(p)))
 		buf = append(buf, p...)
 	}
+	if k.secret == nil {
+		return sha256.Sum256(buf) // without an allocation
+	}
+	h := hmac.New(sha256.New, k.secret)
 	h.Write(buf)
 	var out [sha256.Size]byte
 	h.Sum(out[:0])

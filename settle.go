@@ -236,11 +236,14 @@ func closesAt(r *Record, op *policy.Operation) time.Time {
 // background retries try until it returns true, the time is up, or the engine
 // is closed; then it calls done.
 func (e *Engine) background(until time.Time, try func(context.Context) bool, done func()) {
-	if e.closing.Load() {
+	e.ending.Lock()
+	if e.closing {
+		e.ending.Unlock()
 		done()
 		return
 	}
 	e.wg.Add(1)
+	e.ending.Unlock()
 	e.unsettle.Add(1)
 	go func() {
 		defer e.wg.Done()
