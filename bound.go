@@ -6,18 +6,28 @@ import (
 	"time"
 )
 
-// storeContext bounds one store call, detached from the caller. Its timer is
-// made when somebody asks for Done: a store that answers from memory never
-// does, and every request makes several calls.
+// storeContext bounds one store call. It has the caller's values and not its
+// end: a caller may go away at any moment, and what is claimed or done is
+// recorded all the same (cases.md C31, C40). Its timer is made when somebody
+// asks for Done: a store that answers from memory never does, and every
+// request makes several calls.
 type storeContext struct {
-	context.Context // the caller's values
-	until           time.Time
+	values context.Context // the caller's, for Value only
+	until  time.Time
 
 	mu    sync.Mutex // guards what follows
 	err   error
 	done  chan struct{}
 	timer *time.Timer
 }
+
+// bound detaches a store call from ctx and gives it its own time. The caller
+// must cancel it.
+func (e *Engine) bound(ctx context.Context) *storeContext {
+	return &storeContext{values: ctx, until: time.Now().Add(e.o.StoreTimeout)}
+}
+
+func (c *storeContext) Value(key any) any { return c.values.Value(key) }
 
 func (c *storeContext) Deadline() (time.Time, bool) { return c.until, true }
 

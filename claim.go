@@ -30,14 +30,12 @@ type Claim struct {
 	// happened, and say so once.
 	unsure bool
 	timer  *time.Timer
-	// flight is closed when the claim ends, to wake waiting duplicates.
-	flight chan struct{}
+	flight flight // ends with the claim, and wakes waiting duplicates
 }
 
-func newClaim(e *Engine, op *policy.Operation, rec Record, start time.Time) *Claim {
-	c := &Claim{e: e, op: op, id: rec.ID, attempt: rec.Attempt, rec: rec, start: start, flight: make(chan struct{})}
-	e.flights.Store(rec.ID, c.flight)
-	return c
+func (c *Claim) init(e *Engine, op *policy.Operation, rec *Record, start time.Time) {
+	c.e, c.op, c.id, c.attempt, c.rec, c.start = e, op, rec.ID, rec.Attempt, *rec, start
+	e.flights.start(c.id, &c.flight)
 }
 
 // ID is the record's place.
@@ -109,8 +107,8 @@ func (c *Claim) Renew(ctx context.Context) error {
 }
 
 func (c *Claim) write(ctx context.Context, call string, next Record, stamps Stamps) error {
-	cctx, cancel := c.e.bound(ctx)
-	defer cancel()
+	cctx := c.e.bound(ctx)
+	defer cctx.cancel()
 	for try := 0; ; try++ {
 		start := time.Now()
 		snap, err := c.e.store.Update(cctx, &Write{Record: next, IfRev: c.rec.Rev, IfToken: c.rec.Token, Stamps: stamps})
@@ -212,13 +210,14 @@ func (c *Claim) end(ctx context.Context, rep report) (Snapshot, error) {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	s := settling{e: c.e, op: c.op, owner: c.rec, rep: rep, current: c.rec}
-	cctx, cancel := c.e.bound(ctx)
-	defer cancel()
+	s := newSettling(c.e, c.op, &c.rec, rep)
+	cctx := c.e.bound(ctx)
+	defer cctx.cancel()
 	snap, err := s.run(cctx)
 	if err != nil && !s.final(err) {
 		c.e.o.Trace.unconfirmed(c.op.Name, c.rec.ID, err)
 		// Waiting duplicates stay asleep until the outcome is settled.
+		s.detach()
 		c.e.background(c.start.Add(c.op.QuietAfter()), func(ctx context.Context) bool {
 			snap, err := s.run(ctx)
 			if err == nil {
@@ -246,6 +245,5 @@ func (c *Claim) wake(late bool) {
 	if late {
 		return
 	}
-	close(c.flight)
-	c.e.flights.CompareAndDelete(c.id, c.flight)
+	c.e.flights.end(c.id, &c.flight)
 }

@@ -74,7 +74,7 @@ type Engine struct {
 
 	reload sync.Mutex // held while rules or trust are replaced
 
-	flights sync.Map // ID → chan struct{}, closed when the local claim ends
+	flights flights
 
 	stop     context.Context
 	cancel   context.CancelFunc
@@ -366,8 +366,8 @@ func (b *beginning) once(ctx context.Context) (*Decision, error) {
 
 // absentBut rules on an absent key with F read from the store.
 func (b *beginning) absentBut(ctx context.Context) (*Decision, error) {
-	cctx, cancel := b.e.bound(ctx)
-	defer cancel()
+	cctx := b.e.bound(ctx)
+	defer cctx.cancel()
 	f, _, err := readForgotten(cctx, b.e.store)
 	if err != nil {
 		return nil, unavailable(err)
@@ -403,8 +403,8 @@ func (b *beginning) claimFirst(ctx context.Context, late bool) (*Decision, error
 	if !b.born.IsZero() && !late {
 		draft.Born, draft.Kin = Instant(b.born.Add(-ClockTolerance)), b.r.kin[b.op.Name]
 	}
-	cctx, cancel := b.e.bound(ctx)
-	defer cancel()
+	cctx := b.e.bound(ctx)
+	defer cctx.cancel()
 	start := time.Now()
 	st, err := b.e.store.Create(cctx, &draft)
 	b.e.o.Trace.storeCall("claim", start, err)
@@ -492,8 +492,8 @@ func (b *beginning) same(made *policy.Operation, rec *Record) (bool, error) {
 
 // response returns nil without error where none is kept any more.
 func (b *beginning) response(ctx context.Context, rec *Record) ([]byte, error) {
-	cctx, cancel := b.e.bound(ctx)
-	defer cancel()
+	cctx := b.e.bound(ctx)
+	defer cctx.cancel()
 	start := time.Now()
 	resp, err := b.e.store.Response(cctx, rec.ID, rec.Rev)
 	b.e.o.Trace.storeCall("response", start, err)
@@ -547,8 +547,8 @@ func (b *beginning) reopen(ctx context.Context, ruling Ruling, made *policy.Oper
 		// Nothing crossed in the attempts before, or it is proved undone.
 		next.FirstDispatch, next.LastDispatch = time.Time{}, time.Time{}
 	}
-	cctx, cancel := b.e.bound(ctx)
-	defer cancel()
+	cctx := b.e.bound(ctx)
+	defer cctx.cancel()
 	start := time.Now()
 	w := Write{Record: next, IfRev: old.Rev, IfToken: old.Token, Stamps: stamps, MaxOpen: b.op.MaxUnresolved}
 	got, err := b.e.store.Update(cctx, &w)
@@ -566,18 +566,31 @@ func (b *beginning) reopen(ctx context.Context, ruling Ruling, made *policy.Oper
 }
 
 func (b *beginning) proceed(ruling Ruling, op *policy.Operation, snap Snapshot) *Decision {
-	d := b.decision(ruling, snap)
-	d.Claim = newClaim(b.e, op, snap.Record, b.start)
-	return d
+	// One allocation for both: they live and die together.
+	d := &struct {
+		Decision
+		claim Claim
+	}{}
+	b.decided(&d.Decision, ruling, &snap)
+	d.claim.init(b.e, op, &snap.Record, b.start)
+	d.Claim = &d.claim
+	return &d.Decision
 }
 
 func (b *beginning) decision(ruling Ruling, snap Snapshot) *Decision {
-	return &Decision{Ruling: ruling, ID: b.id, Operation: b.op, Record: snap.Record, AsOf: snap.AsOf}
+	d := &Decision{}
+	b.decided(d, ruling, &snap)
+	return d
+}
+
+func (b *beginning) decided(d *Decision, ruling Ruling, snap *Snapshot) {
+	d.Ruling, d.ID, d.Operation = ruling, b.id, b.op
+	d.Record, d.AsOf = snap.Record, snap.AsOf
 }
 
 func (b *beginning) get(ctx context.Context) (Snapshot, error) {
-	cctx, cancel := b.e.bound(ctx)
-	defer cancel()
+	cctx := b.e.bound(ctx)
+	defer cctx.cancel()
 	start := time.Now()
 	snap, err := b.e.store.Get(cctx, b.id)
 	b.e.o.Trace.storeCall("get", start, err)
@@ -596,9 +609,9 @@ const pollEvery = 100 * time.Millisecond
 func (b *beginning) wait(ctx context.Context, left time.Duration) bool {
 	deadline := time.NewTimer(left)
 	defer deadline.Stop()
-	if ch, ok := b.e.flights.Load(b.id); ok {
+	if ended, ok := b.e.flights.watch(b.id); ok {
 		select {
-		case <-ch.(chan struct{}):
+		case <-ended:
 			return true
 		case <-deadline.C:
 		case <-ctx.Done():
@@ -633,13 +646,6 @@ func claimStamps(op *policy.Operation, dispatched, first bool) Stamps {
 		s.Gates = op.Gates
 	}
 	return s
-}
-
-// bound detaches a durable store call from the caller, who may go away at any
-// moment, and gives it its own time (cases.md C31, C40).
-func (e *Engine) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	c := &storeContext{Context: context.WithoutCancel(ctx), until: time.Now().Add(e.o.StoreTimeout)}
-	return c, c.cancel
 }
 
 func unavailable(err error) error {

@@ -1,6 +1,7 @@
 package counterfoil
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -118,7 +119,7 @@ func (k IndexKey) sum(tag string, parts ...string) [sha256.Size]byte {
 		return sha256.Sum256(buf) // without an allocation
 	}
 	h := hmac.New(sha256.New, k.secret)
-	h.Write(buf)
+	h.Write(bytes.Clone(buf)) // a clone, so that room stays on the stack
 	var out [sha256.Size]byte
 	h.Sum(out[:0])
 	return out

@@ -40,7 +40,7 @@ func (e *Engine) Resolve(ctx context.Context, id ID, res Resolution) (Snapshot, 
 		return Snapshot{}, fmt.Errorf("resolve: the resource is longer than %d bytes", MaxResource)
 	}
 	for range maxTries {
-		cctx, cancel := e.bound(ctx)
+		cctx := e.bound(ctx)
 		snap, err := e.store.Get(cctx, id)
 		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrUnreadable) {
 			err = unavailable(err)
@@ -51,12 +51,12 @@ func (e *Engine) Resolve(ctx context.Context, id ID, res Resolution) (Snapshot, 
 			} else {
 				snap, err = e.resolve(cctx, snap, res)
 				if res.IfRev == 0 && errors.Is(err, errMoved) {
-					cancel()
+					cctx.cancel()
 					continue
 				}
 			}
 		}
-		cancel()
+		cctx.cancel()
 		return snap, err
 	}
 	return Snapshot{}, fmt.Errorf("resolve: %w: record %s keeps changing", ErrConflict, id)
@@ -158,8 +158,8 @@ func (e *Engine) Reconcile(ctx context.Context, rec Record, asOf time.Time) (Sta
 	default:
 		return rec.State, nil
 	}
-	cctx, cancel := e.bound(ctx)
-	defer cancel()
+	cctx := e.bound(ctx)
+	defer cctx.cancel()
 	got, err := e.store.Update(cctx, &Write{Record: next, IfRev: rec.Rev, IfToken: rec.Token, Stamps: stamps})
 	switch {
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrFenced), errors.Is(err, ErrNotFound):

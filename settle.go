@@ -21,13 +21,35 @@ type report struct {
 // settling carries one report into the store, through conflicts and through
 // unclear writes. It is used by one goroutine at a time.
 type settling struct {
-	e       *Engine
-	op      *policy.Operation
-	owner   Record // as the owner last wrote it
-	rep     report
-	current Record // as last seen
-	// asOf is when current was read; zero when it was not read but written.
-	asOf time.Time
+	e   *Engine
+	op  *policy.Operation
+	rep report
+	// id, token, attempt and created are the owner's.
+	id      ID
+	token   Token
+	attempt uint32
+	created time.Time
+	// current is the record as last seen, read at asOf; asOf is zero when it was
+	// not read but written.
+	current *Record
+	asOf    time.Time
+	// first is the first write, in here to spare an allocation. Later ones are
+	// made anew: a store may still hold one whose call it did not answer.
+	first Write
+	tried bool
+}
+
+func newSettling(e *Engine, op *policy.Operation, owner *Record, rep report) *settling {
+	return &settling{
+		e: e, op: op, rep: rep, current: owner,
+		id: owner.ID, token: owner.Token, attempt: owner.Attempt, created: owner.CreatedAt,
+	}
+}
+
+// detach lets go of the owner's record, to go on in the background.
+func (s *settling) detach() {
+	c := s.current.Clone()
+	s.current = &c
 }
 
 // final reports whether an error of run is an answer, not a failure to find out.
@@ -62,24 +84,24 @@ func (s *settling) run(ctx context.Context) (Snapshot, error) {
 			}
 		}
 		if step.contradicted {
-			s.e.o.Trace.contradicted(s.op.Name, s.owner.ID)
+			s.e.o.Trace.contradicted(s.op.Name, s.id)
 		}
 		return step.done, step.err
 	}
-	return Snapshot{}, fmt.Errorf("%w: record %s keeps changing", ErrUnavailable, s.owner.ID)
+	return Snapshot{}, fmt.Errorf("%w: record %s keeps changing", ErrUnavailable, s.id)
 }
 
 func (s *settling) reread(ctx context.Context) error {
-	snap, err := s.e.store.Get(ctx, s.owner.ID)
+	snap, err := s.e.store.Get(ctx, s.id)
 	if errors.Is(err, ErrNotFound) {
 		// Only a settled record is ever deleted: somebody else settled it.
-		s.current = Record{ID: s.owner.ID}
+		s.current = &Record{ID: s.id}
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	s.current, s.asOf = snap.Record, snap.AsOf
+	s.current, s.asOf = &snap.Record, snap.AsOf
 	return nil
 }
 
@@ -94,9 +116,9 @@ type step struct {
 // next decides, by the transitions of design.md §3, what the report does to
 // the record as last seen.
 func (s *settling) next() step {
-	cur := &s.current
-	mine := cur.Token == s.owner.Token && !cur.Token.IsZero() ||
-		cur.Token.IsZero() && cur.State.Settled() && cur.Attempt == s.owner.Attempt && cur.CreatedAt.Equal(s.owner.CreatedAt)
+	cur := s.current
+	mine := cur.Token == s.token && !cur.Token.IsZero() ||
+		cur.Token.IsZero() && cur.State.Settled() && cur.Attempt == s.attempt && cur.CreatedAt.Equal(s.created)
 	stand := Snapshot{Record: *cur}
 	if !mine {
 		// A later attempt opened, or the record is gone: this owner is powerless.
@@ -124,7 +146,7 @@ func (s *settling) next() step {
 
 // onSettled handles a record whose outcome is already final, or closed.
 func (s *settling) onSettled(stand Snapshot) step {
-	cur := &s.current
+	cur := s.current
 	told := s.rep.outcome
 	switch s.rep.state {
 	case Unknown:
@@ -160,7 +182,12 @@ func (s *settling) settle(extra *Evidence) *Write {
 	if extra != nil {
 		evidence = *extra
 	}
-	w := &Write{IfRev: s.current.Rev, IfToken: s.current.Token}
+	w := &s.first
+	if s.tried {
+		w = &Write{}
+	}
+	s.tried = true
+	w.IfRev, w.IfToken = s.current.Rev, s.current.Token
 	to := s.rep.state
 	if to == Failed && s.current.redispatched() {
 		// That this sending came to nothing says nothing of those before it.
@@ -291,10 +318,10 @@ func (e *Engine) disown(op *policy.Operation, rec Record, start time.Time) {
 		if err != nil {
 			return false
 		}
-		s := settling{e: e, op: op, owner: snap.Record, current: snap.Record, rep: report{
+		s := newSettling(e, op, &snap.Record, report{
 			call: "fail", state: Failed,
 			evidence: Evidence{Kind: EvidenceFailed, Reason: "the claim was not confirmed in time, and the effect not attempted"},
-		}}
+		})
 		_, err = s.run(ctx)
 		return err == nil || s.final(err)
 	}, func() {})
