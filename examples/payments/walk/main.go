@@ -20,7 +20,8 @@ type options struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	// SIGPIPE too: whoever reads the output may stop, and the programs must end.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
 	var o options
 	flag.StringVar(&o.counterfoil, "counterfoil", "bin/counterfoil", "the guard's program")
