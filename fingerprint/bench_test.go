@@ -57,12 +57,13 @@ func BenchmarkSum(b *testing.B) {
 }
 
 func TestSmallJSONAllocatesNothing(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector empties pools at random")
+	most := 1.0
+	if raceEnabled { // the race detector empties pools at random
+		most = 100
 	}
 	r := compile(t, policy.Fingerprint{}, fingerprint.Options{Secret: make([]byte, 32)})
 	req := post(jsonType, body200)
-	if n := testing.AllocsPerRun(1000, func() { sum(t, r, req) }); n > 1 {
+	if n := testing.AllocsPerRun(1000, func() { sum(t, r, req) }); n > most {
 		t.Errorf("%v allocations for %d bytes of JSON", n, len(body200))
 	}
 	if len(body200) != 200 {

@@ -53,9 +53,7 @@ var durableTests = []test{
 	}},
 
 	{"P2 no claim of many callers is lost", func(f *fixture) {
-		if f.o.Reopen == nil {
-			f.Skip("nothing outlives this store")
-		}
+		f.need(needReopen)
 		const callers, each = 16, 25
 		var mu sync.Mutex
 		var want []counterfoil.Record
@@ -97,9 +95,7 @@ var durableTests = []test{
 	}},
 
 	{"deletions stay done, and quotas stay counted, over opening again", func(f *fixture) {
-		if f.o.Reopen == nil {
-			f.Skip("nothing outlives this store")
-		}
+		f.need(needReopen)
 		old := f.past(counterfoil.Tombstone)
 		announced := f.past(counterfoil.Tombstone)
 		f.claim(bounded(2))
@@ -121,9 +117,7 @@ var durableTests = []test{
 
 	{"P10 time does not go back over opening again", func(f *fixture) {
 		f.needsClock()
-		if f.o.Reopen == nil {
-			f.Skip("nothing outlives this store")
-		}
+		f.need(needReopen)
 		f.claim()
 		f.clock.Advance(time.Hour)
 		r := f.claim(lapsedBy(time.Millisecond))

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ type fixture struct {
 	clock *Clock
 	store counterfoil.Store
 	ctx   context.Context
+	needs []need // what the test declared
 	// spoilt says that the store holds a record that it cannot read, so that
 	// its listings need not succeed.
 	spoilt bool
@@ -43,21 +45,24 @@ func newFixture(t *testing.T, o Options) *fixture {
 	return f
 }
 
-// needsClock skips the test where the time cannot be set.
-func (f *fixture) needsClock() {
+// need fails a test that asks for something that it did not declare.
+func (f *fixture) need(n need) {
 	f.Helper()
-	if f.o.OwnClock {
-		f.Skip("this store's clock cannot be set")
+	if !slices.Contains(f.needs, n) {
+		f.Fatalf("this test does not apply to a store of which %s, and suite.go does not say so", n)
 	}
 }
 
-// reopen ends the store and opens what is left; it skips the test where
-// nothing is.
+// needsClock is called by tests that set the time.
+func (f *fixture) needsClock() {
+	f.Helper()
+	f.need(needClock)
+}
+
+// reopen ends the store and opens what is left.
 func (f *fixture) reopen() {
 	f.Helper()
-	if f.o.Reopen == nil {
-		f.Skip("nothing outlives this store")
-	}
+	f.need(needReopen)
 	f.store = f.o.Reopen(f.T, f.store, f.clock)
 }
 

@@ -65,6 +65,19 @@ var forgottenTests = []test{
 		f.create(other)
 	}},
 
+	{"F of the kin keeps a key out too", func(f *fixture) {
+		limit := f.now().Add(-time.Hour)
+		f.forget(opRefund, limit)
+		d := f.draft()
+		d.Born, d.Kin = limit.Add(-time.Minute), []counterfoil.OperationNumber{opRefund}
+		f.keptOut(d, limit)
+		f.forget(opPay, limit.Add(time.Minute)) // the later of the two counts
+		d.Born = limit.Add(time.Minute)
+		f.keptOut(d, limit.Add(time.Minute))
+		d.Born = limit.Add(time.Minute + time.Millisecond)
+		f.create(d)
+	}},
+
 	{"F is asked only where nothing stands", func(f *fixture) {
 		d := f.draft()
 		r := f.create(d)

@@ -22,9 +22,10 @@ import (
 func Compare(t *testing.T, o Options, seed uint64, ops int) {
 	t.Helper()
 	if o.OwnClock {
-		t.Skip("this store's clock cannot be set")
+		t.Fatal("Compare needs a store whose clock can be set")
 	}
 	f := newFixture(t, o)
+	f.needs = []need{needClock, needReopen}
 	oracle := memstore.New(memstore.Options{Clock: f.clock.Now})
 	t.Cleanup(func() { oracle.Close() })
 	m := &model{

@@ -139,9 +139,7 @@ var roundTripTests = []test{
 	}},
 
 	{"an unreadable record is never absent", func(f *fixture) {
-		if f.o.Spoil == nil {
-			f.Skip("records of this store cannot be spoilt")
-		}
+		f.need(needSpoil)
 		r := f.past(counterfoil.Tombstone)
 		f.o.Spoil(f.T, f.store, r.ID)
 		f.spoilt = true
