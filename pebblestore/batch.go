@@ -20,6 +20,7 @@ type op struct {
 	stamps   *counterfoil.Stamps
 	maxOpen  int
 	born     time.Time
+	kin      []counterfoil.OperationNumber // not written to
 	ifRev    uint64
 	ifToken  counterfoil.Token
 	response []byte // attached when hasResponse

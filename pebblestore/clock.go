@@ -14,19 +14,26 @@ const forwardSlack = time.Minute
 // what the ledger remembers, over a restart.
 type clock struct {
 	wall func() time.Time
-	// elapsed is the monotonic time since the store was opened, suspension
-	// included; nil when the wall clock is believed as it is.
-	elapsed func() time.Duration
+	// steady begins to count monotonic time, suspension included; nil when the
+	// wall clock is believed as it is.
+	steady func() (elapsed func() time.Duration)
 
 	mu     sync.Mutex // guards what follows
 	anchor time.Time  // where elapsed counts from
-	last   time.Time  // the latest time given out
-	skew   time.Duration
+	// elapsed is the monotonic time since anchor; nil without steady.
+	elapsed func() time.Duration
+	last    time.Time // the latest time given out
+	skew    time.Duration
 }
 
 // start makes the clock go on from seen, the latest time that was persisted.
 func (c *clock) start(seen time.Time) {
 	c.anchor = c.wall().Round(0).UTC()
+	if c.steady != nil {
+		// From this very moment: opening took its time, and a count that began
+		// before would run ahead of the wall clock by it.
+		c.elapsed = c.steady()
+	}
 	if seen.After(c.anchor) {
 		c.skew = c.anchor.Sub(seen)
 		c.anchor = seen

@@ -95,13 +95,18 @@ func (w *writer) putForgotten() {
 	w.putMeta(counterfoil.MetaForgotten, w.forgotten.Encode())
 }
 
-// forgottenThrough is F of op, for Create. When F cannot be read nothing is
-// known to be new.
-func (w *writer) forgottenThrough(op counterfoil.OperationNumber) time.Time {
+// forgottenThrough is F of an operation and its kin, for Create. When F cannot
+// be read nothing is known to be new.
+func (w *writer) forgottenThrough(op counterfoil.OperationNumber, kin []counterfoil.OperationNumber) time.Time {
 	if w.forgottenBad != nil {
 		return w.now
 	}
 	f := w.forgotten[op]
+	for _, k := range kin {
+		if w.forgotten[k].After(f) {
+			f = w.forgotten[k]
+		}
+	}
 	if w.ledger.floor.After(f) {
 		f = w.ledger.floor
 	}

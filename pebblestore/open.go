@@ -72,7 +72,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	s.oldest.init(o.CommitTimeout)
 	s.clock = clock{wall: o.Clock}
 	if o.Clock == nil {
-		s.clock = clock{wall: time.Now, elapsed: sinceNow()}
+		s.clock = clock{wall: time.Now, steady: sinceNow}
 	}
 	if real {
 		s.fs = private{o.FS}

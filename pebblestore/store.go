@@ -123,7 +123,7 @@ func (s *Store) Create(ctx context.Context, d *counterfoil.Draft) (counterfoil.S
 	o := ops.Get().(*op)
 	rec, stamps := d.Record.Clone(), d.Stamps
 	o.kind, o.id, o.rec, o.stamps = opCreate, rec.ID, &rec, &stamps
-	o.maxOpen, o.born = d.MaxOpen, d.Born
+	o.maxOpen, o.born, o.kin = d.MaxOpen, d.Born, d.Kin
 	err := s.do(ctx, o)
 	if err == nil {
 		err = o.err
