@@ -128,24 +128,27 @@ func (x *exchange) send(kind ResultKind, rec *counterfoil.Record) {
 	h := x.w.Header()
 	r.apply(h)
 	x.marks(h, kind, rec)
-	write(x.w, r.status, r.body, trailers)
+	if write(x.w, r.status, r.body, trailers) == nil {
+		r.release()
+	}
 }
 
 // longBody is where net/http stops working out Content-Length by itself.
 const longBody = 2048
 
-// write sends an answer whose header is set. Errors mean that the caller went
-// away; the record answers it when it comes back.
-func write(w http.ResponseWriter, status int, body []byte, trailers []trailer) {
+// write sends an answer whose header is set. An error means that the caller
+// went away; the record answers it when it comes back.
+func write(w http.ResponseWriter, status int, body []byte, trailers []trailer) (err error) {
 	h := w.Header()
 	if len(body) > longBody && len(trailers) == 0 && h["Content-Length"] == nil && h["Transfer-Encoding"] == nil {
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	w.WriteHeader(status)
 	if len(body) > 0 && bodyAllowed(status) {
-		_, _ = w.Write(body)
+		_, err = w.Write(body)
 	}
 	setTrailers(h, trailers)
+	return err
 }
 
 // response is the answer to keep, or nil where none can be: it passed, it is
@@ -188,7 +191,8 @@ func (x *exchange) standing(rec *counterfoil.Record) {
 // replay sends a kept response. It returns false, and has done nothing, where
 // the response cannot be read.
 func (x *exchange) replay(rec *counterfoil.Record, b []byte) bool {
-	s, err := decode(b)
+	// The recorder holds nothing that is still to be sent: its room is free.
+	s, err := decode(b, x.rec.inline[:0], numLines)
 	if err != nil {
 		x.g.warn(x.r.Context(), "a kept response cannot be read", "record", x.record, "error", err)
 		return false
@@ -197,6 +201,9 @@ func (x *exchange) replay(rec *counterfoil.Record, b []byte) bool {
 	for _, f := range s.fields {
 		h[f.name] = f.values
 	}
+	if x.lines == nil {
+		x.lines = s.spare
+	}
 	for _, t := range s.trailers {
 		if t.announced {
 			h["Trailer"] = append(h["Trailer"], t.name)
@@ -204,7 +211,7 @@ func (x *exchange) replay(rec *counterfoil.Record, b []byte) bool {
 	}
 	x.marks(h, ResultReplayed, rec)
 	h[HeaderReplayed] = isTrue
-	write(x.w, s.status, s.body, s.trailers)
+	_ = write(x.w, s.status, s.body, s.trailers)
 	x.done(ResultReplayed, s.status)
 	return true
 }

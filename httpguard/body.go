@@ -1,7 +1,6 @@
 package httpguard
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -9,20 +8,13 @@ import (
 	"slices"
 )
 
-// body gives a request's body to the handler from memory. It has no GetBody,
-// and is never nil: net/http's transport would otherwise send a request that
-// carries Idempotency-Key again by itself (dependencies.md, trap 1).
-type body struct{ bytes.Reader }
-
-func (*body) Close() error { return nil }
-
 // firstRead is the most that is set aside for a body before any of it came:
 // ten thousand slow callers must not hold ten thousand times max_request.
 const firstRead = 16 << 10
 
-// readBody reads the whole body, up to limit bytes. Nothing is claimed unless
-// it came whole (dangers.md row B02).
-func readBody(r *http.Request, limit int64) ([]byte, *Problem) {
+// readBody reads the whole body, up to limit bytes, into room if it fits.
+// Nothing is claimed unless it came whole (dangers.md row B02).
+func readBody(r *http.Request, limit int64, room []byte) ([]byte, *Problem) {
 	if r.ContentLength > limit {
 		// Before the first read, and so before "100 Continue" (row H12).
 		return nil, tooLarge()
@@ -33,8 +25,11 @@ func readBody(r *http.Request, limit int64) ([]byte, *Problem) {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return nil, nil
 	}
+	buf := room[:0]
 	// One byte more than is expected tells the end without another allocation.
-	buf := make([]byte, 0, min(max(r.ContentLength, 511)+1, firstRead))
+	if r.ContentLength >= int64(len(room)) {
+		buf = make([]byte, 0, min(r.ContentLength+1, firstRead))
+	}
 	for {
 		n, err := r.Body.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]

@@ -11,13 +11,16 @@ import (
 // in place of a chain of three contexts and their timers, since every guarded
 // request pays for it.
 type effect struct {
-	context.Context // the caller's, without its cancellation
-	attempt         *Attempt
-	deadline        time.Time
+	caller   context.Context
+	attempt  *Attempt
+	deadline time.Time
 
-	mu   sync.Mutex // guards what follows
-	done chan struct{}
-	err  error
+	mu sync.Mutex // guards what follows
+	// values is the caller's context without its cancellation, made when
+	// somebody asks for one of its values.
+	values context.Context
+	done   chan struct{}
+	err    error
 	// after is called, each in its own goroutine, when the context ends.
 	after []*func()
 }
@@ -50,7 +53,13 @@ func (e *effect) Value(key any) any {
 	if key == (attemptKey{}) {
 		return e.attempt
 	}
-	return e.Context.Value(key)
+	e.mu.Lock()
+	if e.values == nil {
+		e.values = context.WithoutCancel(e.caller)
+	}
+	values := e.values
+	e.mu.Unlock()
+	return values.Value(key)
 }
 
 // AfterFunc lets package context derive from this one without a goroutine.

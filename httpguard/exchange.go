@@ -1,8 +1,10 @@
 package httpguard
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -24,16 +26,21 @@ type exchange struct {
 	request fingerprint.Request
 
 	id     counterfoil.ID
-	record string    // id in hexadecimal; empty while not worked out
-	lines  [5]string // values of the fields that the guard sets
+	record string // id in hexadecimal; empty while not worked out
+	// lines are the values of the fields that the guard sets. Whoever sends an
+	// answer's header reads them, when the exchange may have been released.
+	lines []string
+	room  [512]byte // for a body that fits
 
 	// The rest is used once the claim is ours.
 	d       *counterfoil.Decision
 	claim   *counterfoil.Claim
 	rec     recorder
+	own     [numLines]string // lines of an exchange that is not released
 	attempt Attempt
 	effect  effect
-	body    body
+	inner   http.Request // as the handler gets it
+	body    bytes.Reader // of inner
 	// returned is the handler's goroutine's own.
 	returned bool
 
@@ -43,6 +50,31 @@ type exchange struct {
 	over  bool        // the caller has been answered; the handler may still run
 	outer http.Header // what middleware had set, where the answer is not the handler's
 	timer *time.Timer
+}
+
+// exchanges holds those that no handler has seen. What a handler has had in
+// hand it may keep for ever, by its Attempt, its context or its writer; an
+// exchange that made it so far is never used again.
+var exchanges = sync.Pool{New: func() any {
+	x := new(exchange)
+	x.req.Fingerprint = x.sum
+	return x
+}}
+
+func newExchange(g *Guard, t *table, rt *route, w http.ResponseWriter, r *http.Request) *exchange {
+	x := exchanges.Get().(*exchange)
+	x.g, x.t, x.route, x.w, x.r = g, t, rt, w, r
+	x.req.Operation = rt.op.Name
+	return x
+}
+
+// release gives back an exchange that came to no claim. Nothing of a request
+// stays in it.
+func (x *exchange) release() {
+	sum := x.req.Fingerprint
+	*x = exchange{}
+	x.req.Fingerprint = sum
+	exchanges.Put(x)
 }
 
 // sum is the engine's FingerprintFunc.
@@ -64,8 +96,8 @@ func (x *exchange) sum(op *policy.Operation, version uint8) (counterfoil.Fingerp
 // run lets the handler act under the claim, in this goroutine, and answers.
 func (x *exchange) run(next http.Handler) {
 	x.rec.init(x, x.op.MaxResponse)
-	x.attempt.x = x
-	x.effect.Context, x.effect.attempt = context.WithoutCancel(x.r.Context()), &x.attempt
+	x.lines, x.attempt.x = x.own[:], x
+	x.effect.caller, x.effect.attempt = x.r.Context(), &x.attempt
 	x.effect.deadline = x.claim.Deadline()
 	defer x.effect.end(context.Canceled)
 	x.schedule()
@@ -95,15 +127,19 @@ func (x *exchange) run(next http.Handler) {
 
 // handed is the request as the handler gets it.
 func (x *exchange) handed() *http.Request {
-	r := x.r.WithContext(&x.effect)
+	r := &x.inner
+	*r = *x.r.WithContext(&x.effect)
 	r.Header = cloneHeader(x.r.Header, 1)
 	for _, name := range overrides {
 		delete(r.Header, name)
 	}
-	x.lines[0] = x.record
-	r.Header[HeaderIdentity] = x.lines[:1:1]
+	r.Header[HeaderIdentity] = x.line(lineRecord, x.record)
 	x.body.Reset(x.request.Body)
-	r.Body, r.GetBody = &x.body, nil
+	// Without GetBody, and never nil: net/http's transport would otherwise send a
+	// request that carries Idempotency-Key again by itself (dependencies.md, trap
+	// 1). Of io.NopCloser it knows that the body is in memory, and that header and
+	// body can go to an upstream in one write.
+	r.Body, r.GetBody = io.NopCloser(&x.body), nil
 	r.ContentLength, r.TransferEncoding = int64(len(x.request.Body)), nil
 	return r
 }
@@ -133,7 +169,8 @@ func (x *exchange) thrown() {
 }
 
 // schedule sets the one timer of the exchange. Most handlers return before it
-// is time to renew the lease, and so pay for no other.
+// is time to renew the lease, and so pay for no other. Timers are not pooled:
+// one that was made in a testing/synctest bubble panics outside of it.
 func (x *exchange) schedule() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -206,6 +243,7 @@ func (x *exchange) finish() {
 	if x.over {
 		x.late(f)
 		x.rec.phase = closed
+		x.rec.release()
 		return
 	}
 	x.end(f)
@@ -246,35 +284,40 @@ func (x *exchange) passing(h http.Header) {
 func (x *exchange) mark(kind ResultKind, rec *counterfoil.Record) { x.marks(x.w.Header(), kind, rec) }
 
 func (x *exchange) marks(h http.Header, kind ResultKind, rec *counterfoil.Record) {
-	set := func(i int, name, value string) {
-		x.lines[i] = value
-		h[name] = x.lines[i : i+1 : i+1]
-	}
 	if kind != "" {
-		set(1, HeaderStatus, string(kind))
+		h[HeaderStatus] = x.line(lineStatus, string(kind))
 	}
 	if x.record != "" {
-		set(0, HeaderRecord, x.record)
+		h[HeaderRecord] = x.line(lineRecord, x.record)
 	}
 	if rec == nil || kind == ResultMismatch || kind == ResultNoEffect {
 		return
 	}
-	// Both instants in one text, for one allocation.
-	buf := make([]byte, 0, 64)
 	if rec.HasResponse && !rec.ReplayUntil.IsZero() {
-		buf = rec.ReplayUntil.UTC().AppendFormat(buf, time.RFC3339)
+		h[HeaderReplayUntil] = x.line(lineReplayUntil, x.replayUntil.text(rec.ReplayUntil))
 	}
-	n := len(buf)
 	if t := rec.ProtectedUntil(); !t.IsZero() {
-		buf = t.UTC().AppendFormat(buf, time.RFC3339)
+		h[HeaderProtectedUntil] = x.line(lineProtectedUntil, x.protectedUntil.text(t))
 	}
-	both := string(buf)
-	if n > 0 {
-		set(2, HeaderReplayUntil, both[:n])
+}
+
+// The places of exchange.lines.
+const (
+	lineRecord = iota
+	lineStatus
+	lineReplayUntil
+	lineProtectedUntil
+	numLines
+)
+
+// line is a field of one line, which stands in x.lines with its like: one
+// allocation for all of them.
+func (x *exchange) line(i int, value string) []string {
+	if x.lines == nil {
+		x.lines = make([]string, numLines)
 	}
-	if len(both) > n {
-		set(3, HeaderProtectedUntil, both[n:])
-	}
+	x.lines[i] = value
+	return x.lines[i : i+1 : i+1]
 }
 
 // problem sends p for this request and counts it as kind.

@@ -1,7 +1,10 @@
 package httpguard
 
 // DecodeResponse and EncodeResponse show the stored form to its tests.
-func DecodeResponse(b []byte) (*Stored, error) { return decode(b) }
+func DecodeResponse(b []byte) (*Stored, error) {
+	s, err := decode(b, nil, 0)
+	return &s, err
+}
 
 // Stored is the decoded form.
 type Stored = stored

@@ -3,6 +3,7 @@ package httpguard
 import (
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -31,6 +32,11 @@ var internal = []string{HeaderIdentity, HeaderOutcome, HeaderResource}
 // overrides are the fields by which some frameworks take another method than
 // the one in the request line (dangers.md row H14).
 var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+
+// MethodOverrides are the fields, by their canonical names, that let a request
+// act under another method than the one it was matched by. A handler under the
+// guard never gets them; a proxy must not send them on either.
+func MethodOverrides() []string { return slices.Clone(overrides) }
 
 // unstored are the fields that a replay must not carry and that are never
 // stored: hop-by-hop and framing fields, and what belongs to the first exchange

@@ -34,7 +34,7 @@ func (g *Guard) lookup(t *table, w http.ResponseWriter, r *http.Request) bool {
 		invalidStatus(http.StatusNotFound, "the policy has no such operation; "+wellKnown+" lists them").Write(w)
 		return true
 	}
-	x := &exchange{g: g, t: t, route: rt, w: w, r: r}
+	x := newExchange(g, t, rt, w, r)
 	if answer, p := x.find(); answer != nil {
 		answer.write(w)
 	} else if p != nil {
@@ -42,6 +42,7 @@ func (g *Guard) lookup(t *table, w http.ResponseWriter, r *http.Request) bool {
 		x.mark("", nil)
 		p.Write(w)
 	}
+	x.release()
 	return true
 }
 

@@ -14,7 +14,7 @@ import (
 // observe decides and counts, and lets the request through whatever it decided.
 // The records it makes are marked by the engine and never replayed.
 func (g *Guard) observe(t *table, next http.Handler, w http.ResponseWriter, r *http.Request, rt *route, ambiguous bool) {
-	x := &exchange{g: g, t: t, route: rt, w: w, r: r}
+	x := newExchange(g, t, rt, w, r)
 	if ambiguous {
 		x.done(ResultInvalid, 0)
 		next.ServeHTTP(w, r)
@@ -26,7 +26,7 @@ func (g *Guard) observe(t *table, next http.Handler, w http.ResponseWriter, r *h
 		c.Body = seen
 		x.r = &c
 	}
-	x.req.Operation, x.req.Fingerprint, x.req.NoWait = rt.op.Name, x.sum, true
+	x.req.NoWait = true
 	answer, p := x.admit()
 	if x.r != r {
 		c := *r

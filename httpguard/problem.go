@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -137,4 +138,26 @@ func instant(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)
+}
+
+// instantText remembers the text of the last instant it was asked for: records
+// of one operation that are made in one second have the same lifetimes.
+type instantText struct {
+	last atomic.Pointer[struct {
+		second int64
+		text   string
+	}]
+}
+
+func (i *instantText) text(t time.Time) string {
+	second := t.Unix()
+	if l := i.last.Load(); l != nil && l.second == second {
+		return l.text
+	}
+	text := instant(t)
+	i.last.Store(&struct {
+		second int64
+		text   string
+	}{second, text})
+	return text
 }

@@ -46,7 +46,8 @@ type recorder struct {
 	status int
 	fields []field // the header as it stood at WriteHeader
 	body   []byte
-	lost   bool // the body grew too large while late
+	buffer *[]byte // from buffers, where body stands in it
+	lost   bool    // the body grew too large while late
 	// declared is the handler's Content-Length, or -1; written is what it wrote.
 	declared, written int64
 	held              []byte // the last byte of a declared body, while passing
@@ -188,7 +189,8 @@ func (rec *recorder) Write(p []byte) (int, error) {
 		case buffering:
 			rec.startPassing()
 		case late:
-			rec.lost, rec.body = true, nil
+			rec.lost = true
+			rec.release()
 		}
 	}
 	n, err := len(p), error(nil)
@@ -196,8 +198,9 @@ func (rec *recorder) Write(p []byte) (int, error) {
 	case rec.phase == passing:
 		n, err = rec.passOn(p)
 	case !rec.lost:
-		if rec.body == nil && rec.declared > int64(len(p)) {
-			rec.body = make([]byte, 0, min(rec.declared, firstRead))
+		if rec.buffer == nil {
+			rec.buffer = buffers.Get().(*[]byte)
+			rec.body = slices.Grow((*rec.buffer)[:0], max(len(p), int(min(rec.declared, firstRead))))
 		}
 		rec.body = append(rec.body, p...)
 	}
@@ -208,6 +211,23 @@ func (rec *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// buffers holds what bodies were held in.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// largestBuffer is the most that is kept for the next body.
+const largestBuffer = 64 << 10
+
+// release gives the body's room back. It must not be called after a write of
+// the body failed: HTTP/2 may still be reading it then, and would send the next
+// caller's answer to this one.
+func (rec *recorder) release() {
+	if rec.buffer != nil && cap(rec.body) <= largestBuffer {
+		*rec.buffer = rec.body[:0]
+		buffers.Put(rec.buffer)
+	}
+	rec.buffer, rec.body = nil, nil
+}
+
 // startPassing sends what was held so far, and all else as it comes.
 func (rec *recorder) startPassing() {
 	rec.phase = passing
@@ -216,7 +236,7 @@ func (rec *recorder) startPassing() {
 	rec.owner.passing(h)
 	rec.w.WriteHeader(rec.status)
 	body := rec.body
-	rec.body = nil
+	rec.buffer, rec.body = nil, nil
 	rec.written -= int64(len(body))
 	n, _ := rec.passOn(body)
 	rec.written += int64(n)

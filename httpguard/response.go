@@ -27,6 +27,9 @@ type stored struct {
 	fields   []field
 	trailers []trailer
 	body     []byte
+	// spare are empty values behind those that were read, for who wants to add
+	// fields in the same allocation.
+	spare []string
 }
 
 // trailer is a field that comes after the body.
@@ -87,21 +90,47 @@ func appendText(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// decode reads what encode wrote. The body is part of b. Bytes that encode
-// never writes are refused: they are damage, or another version.
-func decode(b []byte) (*stored, error) {
+// decode reads what encode wrote. The body is part of b; the fields stand in
+// room where they fit, and after all their values as many more as spare says.
+// Bytes that encode never writes are refused: they are damage, or another
+// version.
+func decode(b []byte, room []field, spare int) (stored, error) {
 	if len(b) == 0 || b[0] != responseFormat {
-		return nil, errStored
+		return stored{}, errStored
 	}
-	d := decoder{b: b[1:]}
-	s := &stored{status: int(d.number(999))}
-	if n := d.count(); n > 0 {
-		s.fields = make([]field, n)
+	// Read twice, first to see how much there is: then all names and values are
+	// cut from one text, and all values stand in one slice.
+	d := decoder{b: b, at: 1}
+	s := d.read(room)
+	if d.bad || d.at < len(b) || s.status < 101 {
+		return stored{}, errStored
 	}
-	for i := range s.fields {
-		s.fields[i] = d.field()
+	d = decoder{b: b, at: 1, text: string(b[:len(b)-len(s.body)]), values: make([]string, 0, d.found+spare)}
+	s = d.read(room)
+	s.spare = d.values[d.found : d.found+spare]
+	return s, nil
+}
+
+// decoder reads numbers and texts; after a fault it reads nothing.
+type decoder struct {
+	b     []byte
+	at    int
+	bad   bool
+	found int // values so far
+	// text is b as far as names and values go; empty while they are only
+	// counted. values are those cut from it.
+	text   string
+	values []string
+}
+
+func (d *decoder) read(room []field) stored {
+	s := stored{status: int(d.number(999))}
+	n := d.count()
+	s.fields = slices.Grow(room[:0], n)
+	for range n {
+		s.fields = append(s.fields, d.field())
 	}
-	if n := d.count(); n > 0 {
+	if n = d.count(); n > 0 {
 		s.trailers = make([]trailer, n)
 	}
 	for i := range s.trailers {
@@ -109,52 +138,58 @@ func decode(b []byte) (*stored, error) {
 		s.trailers[i].field = d.field()
 	}
 	s.body = d.bytes()
-	if d.bad || len(d.b) > 0 || s.status < 101 {
-		return nil, errStored
-	}
-	return s, nil
-}
-
-// decoder reads numbers and texts; after a fault it reads nothing.
-type decoder struct {
-	b   []byte
-	bad bool
+	return s
 }
 
 func (d *decoder) number(limit uint64) uint64 {
-	v, n := binary.Uvarint(d.b)
-	if d.bad || n <= 0 || v > limit || n > 1 && d.b[n-1] == 0 { // a padded number is not ours
-		d.bad, d.b = true, nil
+	v, n := binary.Uvarint(d.b[d.at:])
+	if d.bad || n <= 0 || v > limit || n > 1 && d.b[d.at+n-1] == 0 { // a padded number is not ours
+		d.bad = true
 		return 0
 	}
-	d.b = d.b[n:]
+	d.at += n
 	return v
 }
 
+// left is how many bytes there still are.
+func (d *decoder) left() uint64 { return uint64(len(d.b) - d.at) }
+
 // count is a number of things that take at least two bytes each.
-func (d *decoder) count() int { return int(d.number(uint64(len(d.b)) / 2)) }
+func (d *decoder) count() int { return int(d.number(d.left() / 2)) }
 
 func (d *decoder) flag() bool { return d.number(1) == 1 }
 
 func (d *decoder) bytes() []byte {
-	n := d.number(uint64(len(d.b)))
-	if n > uint64(len(d.b)) {
-		d.bad, d.b = true, nil
+	n := d.number(d.left())
+	if n > d.left() {
+		d.bad = true
 		return nil
 	}
-	p := d.b[:n:n]
-	d.b = d.b[n:]
-	return p
+	from := d.at
+	d.at += int(n)
+	return d.b[from:d.at:d.at]
+}
+
+func (d *decoder) string() string {
+	n := len(d.bytes())
+	if d.text == "" {
+		return ""
+	}
+	return d.text[d.at-n : d.at]
 }
 
 func (d *decoder) field() field {
-	f := field{name: string(d.bytes())}
-	// A value takes at least the byte of its length.
-	if n := int(d.number(uint64(len(d.b)))); n > 0 {
-		f.values = make([]string, n)
-		for i := range f.values {
-			f.values[i] = string(d.bytes())
+	f := field{name: d.string()}
+	n := int(d.number(d.left())) // a value takes at least the byte of its length
+	d.found += n
+	from := len(d.values)
+	for range n {
+		if v := d.string(); d.text != "" {
+			d.values = append(d.values, v)
 		}
+	}
+	if to := len(d.values); to > from {
+		f.values = d.values[from:to:to]
 	}
 	return f
 }

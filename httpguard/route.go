@@ -21,6 +21,8 @@ type route struct {
 	// principal's and the fingerprint's.
 	guardKeys []string
 	link      string // value of the status Link
+
+	replayUntil, protectedUntil instantText
 }
 
 // ServeHTTP is never called: routes are only looked up.

@@ -23,41 +23,36 @@ const (
 
 // serve guards one request to an operation.
 func (g *Guard) serve(t *table, next http.Handler, w http.ResponseWriter, r *http.Request, rt *route) {
-	x := &exchange{g: g, t: t, route: rt, w: w, r: r}
-	x.req.Operation, x.req.Fingerprint = rt.op.Name, x.sum
-	answer, p := x.admit()
-	switch {
-	case answer != nil:
+	x := newExchange(g, t, rt, w, r)
+	if answer, p := x.admit(); answer != nil {
 		answer.write(w)
 		x.done(ResultInvalid, answer.Status)
-		return
-	case p != nil:
-		x.identify()
-		x.mark("", nil)
-		x.problem(p, kinds[p.Code].result)
-		return
-	case x.req.Key == "":
+	} else if p != nil {
+		x.refuse(p)
+	} else if x.req.Key == "" {
 		w.Header().Set(HeaderStatus, string(ResultUnguarded))
 		x.done(ResultUnguarded, 0)
 		through(next, w, r)
-		return
+	} else if d, err := g.engine.Begin(r.Context(), &x.req); err != nil {
+		x.refuse(x.refusal(err))
+	} else {
+		x.d = d
+		x.name(d.ID)
+		if d.Claim != nil {
+			x.claim = d.Claim
+			x.run(next)
+			return // not released: the handler has seen it
+		}
+		x.verdict(d)
 	}
-	d, err := g.engine.Begin(r.Context(), &x.req)
-	if err != nil {
-		x.identify()
-		x.mark("", nil)
-		p := x.refusal(err)
-		x.problem(p, kinds[p.Code].result)
-		return
-	}
-	x.d = d
-	x.name(d.ID)
-	if d.Claim != nil {
-		x.claim = d.Claim
-		x.run(next)
-		return
-	}
-	x.verdict(d)
+	x.release()
+}
+
+// refuse answers a request that was not decided on.
+func (x *exchange) refuse(p *Problem) {
+	x.identify()
+	x.mark("", nil)
+	x.problem(p, kinds[p.Code].result)
 }
 
 // admit does all that comes before the store is asked, in the same order for
@@ -88,7 +83,7 @@ func (x *exchange) admit() (*Answer, *Problem) {
 		return answer, p
 	}
 	x.req.Key, x.req.Principal = key, principal
-	b, p := readBody(r, x.op.MaxRequest)
+	b, p := readBody(r, x.op.MaxRequest, x.room[:])
 	if p == nil {
 		p = x.checkTrailer(r)
 	}

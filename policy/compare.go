@@ -19,8 +19,9 @@ const (
 	EffectNone Effect = "none"
 	// EffectKeeps: what was promised under the old version stands.
 	EffectKeeps Effect = "keeps its own"
-	// EffectApply: `policy apply` extends what exists.
-	EffectApply Effect = "extended by policy apply"
+	// EffectShorter: what was promised stands, though it is shorter than what is
+	// promised from now on; this version cannot extend it.
+	EffectShorter Effect = "keeps its own, shorter"
 	// EffectTakes: takes the new value.
 	EffectTakes Effect = "takes the new value"
 	// EffectForgets: is no longer found; its keys would run again.
@@ -99,9 +100,9 @@ func compareOperations(a, b *Operation) []Change {
 			out = append(out, Change{b.Name, field, was, is, EffectTakes, existing})
 		}
 	}
-	// Longer lifetimes can be given to what exists; shorter ones never are.
+	// A lifetime is stamped on the record, and stays.
 	lifetime := func(field string, was, is time.Duration) {
-		existing := EffectApply
+		existing := EffectShorter
 		if is < was {
 			existing = EffectKeeps
 		}
@@ -144,6 +145,9 @@ func compareOperations(a, b *Operation) []Change {
 	differ("ambiguous", spellInts(a.Ambiguous), spellInts(b.Ambiguous), EffectKeeps)
 	differ("no_effect", spellInts(a.NoEffect), spellInts(b.NoEffect), EffectKeeps)
 	differ("on_unknown", a.OnUnknown.spell(), b.OnUnknown.spell(), EffectKeeps)
+	// A standing record is judged by the rule that made it; for a key whose
+	// record is gone the rule of today counts.
+	differ("late", string(a.Late), string(b.Late), EffectKeeps)
 	differ("max_response", FormatSize(a.MaxResponse), FormatSize(b.MaxResponse), EffectKeeps)
 	differ("durability", string(a.Durability), string(b.Durability), EffectKeeps)
 
@@ -151,7 +155,6 @@ func compareOperations(a, b *Operation) []Change {
 	duration("wait", a.Wait, b.Wait, EffectTakes)
 	differ("unknown_status", strconv.Itoa(a.UnknownStatus), strconv.Itoa(b.UnknownStatus), EffectTakes)
 	differ("late_answer", string(a.LateAnswer), string(b.LateAnswer), EffectTakes)
-	differ("late", string(a.Late), string(b.Late), EffectTakes)
 	differ("max_request", FormatSize(a.MaxRequest), FormatSize(b.MaxRequest), EffectTakes)
 	differ("max_unresolved", strconv.Itoa(a.MaxUnresolved), strconv.Itoa(b.MaxUnresolved), EffectTakes)
 	differ("volume", a.Volume.spell(), b.Volume.spell(), EffectNone)
@@ -186,7 +189,7 @@ func compareGates(a, b *Operation) []Change {
 		if stands {
 			c.New = FormatDuration(now)
 			if now > before {
-				c.ForExisting = EffectApply
+				c.ForExisting = EffectShorter
 			}
 		}
 		out = append(out, c)

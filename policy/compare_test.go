@@ -76,9 +76,9 @@ func change(t *testing.T, changes []policy.Change, field string) policy.Change {
 	return changes[i]
 }
 
-// design.md P10 and dangers.md P07: shortening touches new records only;
-// lengthening can be given to what exists.
-func TestP10ShorteningTouchesNewRecordsOnly(t *testing.T) {
+// design.md P10 and dangers.md P07: a change of lifetimes touches new records
+// only, and where it lengthens them it says that existing ones stay shorter.
+func TestP10LifetimesTouchNewRecordsOnly(t *testing.T) {
 	long := with(unchanged)
 	short := with(func(o *policy.Operation) {
 		o.Protect, o.ReplayFor = 60*day, new(time.Hour)
@@ -91,9 +91,15 @@ func TestP10ShorteningTouchesNewRecordsOnly(t *testing.T) {
 		}
 	}
 	for _, field := range []string{"ttl", "horizon", "closure.provider_reference"} {
-		if c := change(t, policy.Compare(short, long), field); c.ForExisting != policy.EffectApply || c.ForNew != policy.EffectTakes {
+		if c := change(t, policy.Compare(short, long), field); c.ForExisting != policy.EffectShorter || c.ForNew != policy.EffectTakes {
 			t.Errorf("lengthened: %+v", c)
 		}
+	}
+	// The engine judges a standing record by the rule that made it.
+	counted := with(func(o *policy.Operation) { o.Late = policy.LateCount })
+	refused := with(func(o *policy.Operation) { o.Late = policy.LateRefuse })
+	if c := change(t, policy.Compare(counted, refused), "late"); c.ForExisting != policy.EffectKeeps || c.ForNew != policy.EffectTakes {
+		t.Errorf("late: %+v", c)
 	}
 	c := change(t, policy.Compare(long, short), "horizon")
 	if c.Old != "90d" || c.New != "60d" {

@@ -16,10 +16,10 @@ var elsewhere = map[string]string{
 
 // suggest is the known name that was probably meant, or empty.
 func suggest(name string, known []string) string {
-	if near := nearest(name, known); near != "" {
+	if near := Nearest(name, known); near != "" {
 		return near
 	}
-	for _, theirs := range []string{name, nearest(name, slices.Sorted(maps.Keys(elsewhere)))} {
+	for _, theirs := range []string{name, Nearest(name, slices.Sorted(maps.Keys(elsewhere)))} {
 		if ours := elsewhere[theirs]; slices.Contains(known, ours) {
 			return ours
 		}
@@ -27,9 +27,9 @@ func suggest(name string, known []string) string {
 	return ""
 }
 
-// nearest is the known name that differs from name by the fewest letters, if
+// Nearest is the known name that differs from name by the fewest letters, if
 // by few enough to be a slip; empty otherwise.
-func nearest(name string, known []string) string {
+func Nearest(name string, known []string) string {
 	if len(name) > longestName {
 		return ""
 	}

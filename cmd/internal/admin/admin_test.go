@@ -79,34 +79,73 @@ func TestWhy(t *testing.T) {
 		words []string
 		mayGo time.Time
 	}{
-		"held claim": {counterfoil.Record{State: counterfoil.InProgress, Attempt: 2, LeaseUntil: in(time.Minute)},
-			[]string{"Attempt 2 holds the claim until 2026-05-01T12:01:00Z"}, time.Time{}},
+		"held claim": {
+			counterfoil.Record{State: counterfoil.InProgress, Attempt: 2, LeaseUntil: in(time.Minute)},
+			[]string{"Attempt 2 holds the claim until 2026-05-01T12:01:00Z"},
+			time.Time{},
+		},
 		"equal is alive": {counterfoil.Record{State: counterfoil.InProgress, Dispatched: true, LeaseUntil: now}, []string{"holds the claim"}, time.Time{}},
-		"lapsed": {counterfoil.Record{State: counterfoil.InProgress, Dispatched: true, LeaseUntil: in(-1)},
-			[]string{"abandoned", "never runs again"}, time.Time{}},
+		"lapsed": {
+			counterfoil.Record{State: counterfoil.InProgress, Dispatched: true, LeaseUntil: in(-1)},
+			[]string{"abandoned", "never runs again"},
+			time.Time{},
+		},
 		"lapsed before dispatch": {counterfoil.Record{State: counterfoil.InProgress, LeaseUntil: in(-1)}, []string{"may run again"}, time.Time{}},
-		"unknown, held": {counterfoil.Record{State: counterfoil.Unknown, QuietAt: in(time.Minute), Evidence: []counterfoil.Evidence{{Kind: counterfoil.EvidenceBroken}}},
-			[]string{"(broken)", "may still take effect until 2026-05-01T12:01:00Z", "until somebody resolves it"}, time.Time{}},
-		"unknown, closing": {counterfoil.Record{State: counterfoil.Unknown, Horizon: in(time.Hour)},
-			[]string{"closes as unknown on 2026-05-01T13:00:00Z"}, in(time.Hour)},
-		"failed": {counterfoil.Record{State: counterfoil.Failed, Proof: counterfoil.ProofQuiet, Horizon: in(time.Hour)},
-			[]string{"proved (quiet)", "may run again", "may go on 2026-05-01T13:00:00Z"}, in(time.Hour)},
-		"completed": {counterfoil.Record{State: counterfoil.Completed, Outcome: done, HasResponse: true, ReplayUntil: in(time.Minute), Horizon: in(time.Hour)},
-			[]string{"succeeded with status 201", "replayed until 2026-05-01T12:01:00Z", "may go on 2026-05-01T13:00:00Z"}, in(time.Hour)},
-		"declined": {counterfoil.Record{State: counterfoil.Tombstone, Outcome: counterfoil.Outcome{Class: counterfoil.Declined, Status: 402}, Horizon: in(time.Hour)},
-			[]string{"declined with status 402"}, in(time.Hour)},
-		"gate": {counterfoil.Record{State: counterfoil.Tombstone, Outcome: done, Horizon: in(-time.Hour), Gates: []counterfoil.Gate{{Name: "provider_reference", Until: in(time.Hour)}}},
-			[]string{"The gate provider_reference keeps it until 2026-05-01T13:00:00Z"}, in(time.Hour)},
-		"gate beyond the horizon": {counterfoil.Record{State: counterfoil.Tombstone, Outcome: done, Horizon: in(time.Hour), Gates: []counterfoil.Gate{{Name: "g", Until: in(2 * time.Hour)}}},
-			[]string{"The gate g keeps it until 2026-05-01T14:00:00Z"}, in(2 * time.Hour)},
-		"hold": {counterfoil.Record{State: counterfoil.Tombstone, Outcome: done, Horizon: in(-time.Hour), Holds: []counterfoil.Hold{{Actor: "eve", Reason: "audit"}}},
-			[]string{"A hold keeps it", "eve: audit"}, time.Time{}},
-		"past its time": {counterfoil.Record{State: counterfoil.Tombstone, Outcome: done, Horizon: in(-time.Hour)},
-			[]string{"time is past", "next sweep may delete it"}, in(-time.Hour)},
-		"announced": {counterfoil.Record{State: counterfoil.Announced, Outcome: done, Horizon: in(-time.Hour)},
-			[]string{"deletion announced"}, in(-time.Hour)},
-		"closed": {counterfoil.Record{State: counterfoil.Tombstone, Horizon: in(time.Hour)},
-			[]string{"Nobody learnt", "never runs again"}, in(time.Hour)},
+		"unknown, held": {
+			counterfoil.Record{State: counterfoil.Unknown, QuietAt: in(time.Minute), Evidence: []counterfoil.Evidence{{Kind: counterfoil.EvidenceBroken}}},
+			[]string{"(broken)", "may still take effect until 2026-05-01T12:01:00Z", "until somebody resolves it"},
+			time.Time{},
+		},
+		"unknown, closing": {
+			counterfoil.Record{State: counterfoil.Unknown, Horizon: in(time.Hour)},
+			[]string{"closes as unknown on 2026-05-01T13:00:00Z"},
+			in(time.Hour),
+		},
+		"failed": {
+			counterfoil.Record{State: counterfoil.Failed, Proof: counterfoil.ProofQuiet, Horizon: in(time.Hour)},
+			[]string{"proved (quiet)", "may run again", "may go on 2026-05-01T13:00:00Z"},
+			in(time.Hour),
+		},
+		"completed": {
+			counterfoil.Record{State: counterfoil.Completed, Outcome: done, HasResponse: true, ReplayUntil: in(time.Minute), Horizon: in(time.Hour)},
+			[]string{"succeeded with status 201", "replayed until 2026-05-01T12:01:00Z", "may go on 2026-05-01T13:00:00Z"},
+			in(time.Hour),
+		},
+		"declined": {
+			counterfoil.Record{State: counterfoil.Tombstone, Outcome: counterfoil.Outcome{Class: counterfoil.Declined, Status: 402}, Horizon: in(time.Hour)},
+			[]string{"declined with status 402"},
+			in(time.Hour),
+		},
+		"gate": {
+			counterfoil.Record{State: counterfoil.Tombstone, Outcome: done, Horizon: in(-time.Hour), Gates: []counterfoil.Gate{{Name: "provider_reference", Until: in(time.Hour)}}},
+			[]string{"The gate provider_reference keeps it until 2026-05-01T13:00:00Z"},
+			in(time.Hour),
+		},
+		"gate beyond the horizon": {
+			counterfoil.Record{State: counterfoil.Tombstone, Outcome: done, Horizon: in(time.Hour), Gates: []counterfoil.Gate{{Name: "g", Until: in(2 * time.Hour)}}},
+			[]string{"The gate g keeps it until 2026-05-01T14:00:00Z"},
+			in(2 * time.Hour),
+		},
+		"hold": {
+			counterfoil.Record{State: counterfoil.Tombstone, Outcome: done, Horizon: in(-time.Hour), Holds: []counterfoil.Hold{{Actor: "eve", Reason: "audit"}}},
+			[]string{"A hold keeps it", "eve: audit"},
+			time.Time{},
+		},
+		"past its time": {
+			counterfoil.Record{State: counterfoil.Tombstone, Outcome: done, Horizon: in(-time.Hour)},
+			[]string{"time is past", "next sweep may delete it"},
+			in(-time.Hour),
+		},
+		"announced": {
+			counterfoil.Record{State: counterfoil.Announced, Outcome: done, Horizon: in(-time.Hour)},
+			[]string{"deletion announced"},
+			in(-time.Hour),
+		},
+		"closed": {
+			counterfoil.Record{State: counterfoil.Tombstone, Horizon: in(time.Hour)},
+			[]string{"Nobody learnt", "never runs again"},
+			in(time.Hour),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := admin.View(counterfoil.Snapshot{Record: tc.r, AsOf: now}, "pay")
@@ -141,9 +180,14 @@ func TestBaseURL(t *testing.T) {
 func TestWordIsChecked(t *testing.T) {
 	l := admin.NewLocal(admin.Local{})
 	for i, w := range []admin.Word{
-		{}, {Outcome: "absent"}, {Outcome: "absent", Reason: "r"}, {Outcome: "lost", Reason: "r", Actor: "a"},
-		{Outcome: "absent", Reason: "r", Actor: "a", Status: 200}, {Outcome: "succeeded", Reason: "r", Actor: "a", Early: true},
-		{Outcome: "succeeded", Reason: "r", Actor: "a", Status: 99}, {Outcome: "absent", Reason: "r", Actor: "a", Proof: "stated"},
+		{},
+		{Outcome: "absent"},
+		{Outcome: "absent", Reason: "r"},
+		{Outcome: "lost", Reason: "r", Actor: "a"},
+		{Outcome: "absent", Reason: "r", Actor: "a", Status: 200},
+		{Outcome: "succeeded", Reason: "r", Actor: "a", Early: true},
+		{Outcome: "succeeded", Reason: "r", Actor: "a", Status: 99},
+		{Outcome: "absent", Reason: "r", Actor: "a", Proof: "stated"},
 		{Outcome: "succeeded", Reason: strings.Repeat("r", 513), Actor: "a"},
 		{Outcome: "succeeded", Reason: "r", Actor: "a", Resource: strings.Repeat("r", 1025)},
 	} {

@@ -130,13 +130,14 @@ func (a *app) printChanges(old, next *policy.Policy, changes []policy.Change) er
 	return a.out.err
 }
 
-// effectStyle marks what would let a key run again.
+// effectStyle marks what would let a key run again, and what protects less than
+// the new policy says.
 func (a *app) effectStyle(e policy.Effect) func(string) string {
 	switch e {
 	case policy.EffectForgets:
 		return a.out.paint.red
-	case policy.EffectApply:
-		return a.out.paint.green
+	case policy.EffectShorter:
+		return a.out.paint.yellow
 	}
 	return nil
 }

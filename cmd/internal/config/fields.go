@@ -296,7 +296,7 @@ func (r *reader) accept(name string, n *yaml.Node) {
 			r.fail(policy.CodeAcceptUnknown, name, item, s+" is accepted by an operation, not by the program", "write it in policy.yaml, at the operation")
 		default:
 			remedy := "known: " + strings.Join(accepted, ", ")
-			if near := nearest(s, accepted); near != "" {
+			if near := policyfile.Nearest(s, accepted); near != "" {
 				remedy = "did you mean " + near + "? (" + remedy + ")"
 			}
 			r.fail(policy.CodeAcceptUnknown, name, item, fmt.Sprintf("nobody knows a danger called %q", s), remedy)

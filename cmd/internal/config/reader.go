@@ -139,7 +139,7 @@ func (r *reader) pairs(n *yaml.Node, within string, known []string, each func(na
 
 func (r *reader) unknown(field string, key *yaml.Node, known []string) {
 	remedy := "known here: " + strings.Join(known, ", ")
-	if near := nearest(key.Value, known); near != "" {
+	if near := policyfile.Nearest(key.Value, known); near != "" {
 		remedy = "did you mean " + near + "? (" + remedy + ")"
 	}
 	r.fail(policyfile.CodeUnknownField, field, key, "unknown field", remedy)
@@ -202,40 +202,4 @@ func (r *reader) texts(field string, n *yaml.Node, each func(item *yaml.Node, s 
 			each(item, s)
 		}
 	}
-}
-
-// nearest is the known name that differs from name by the fewest letters, if
-// by few enough to be a slip; empty otherwise.
-func nearest(name string, known []string) string {
-	if len(name) > 64 {
-		return ""
-	}
-	best, least := "", max(1, min(3, len(name)/3))+1
-	for _, k := range known {
-		if d := distance(name, k); d < least {
-			best, least = k, d
-		}
-	}
-	return best
-}
-
-// distance is the number of letters to insert, delete or replace.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			above, cost := row[j+1], 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(above+1, row[j]+1, diagonal+cost)
-			diagonal = above
-		}
-	}
-	return row[len(b)]
 }

@@ -84,8 +84,9 @@ func (p *Proxy) Close() { p.once.transport.CloseIdleConnections() }
 type exchange struct {
 	in      *http.Request
 	attempt Attempt // nil when unguarded
-	// asked is what reading the caller's body ended in, answered what reading
-	// the upstream's answer ended in, unless that was its end.
+	// asked is what reading the caller's body ended in, where it is not guarded,
+	// answered what reading the upstream's answer ended in, unless that was its
+	// end.
 	asked, answered ending
 }
 
@@ -99,10 +100,10 @@ func exchangeOf(r *http.Request) *exchange {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{in: r, attempt: p.o.Attempt(r.Context())}
 	out := r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
-	if r.Body != nil {
-		out.Body = &source{r.Body, &x.asked}
-	}
 	if x.attempt == nil {
+		if r.Body != nil {
+			out.Body = &source{r.Body, &x.asked}
+		}
 		p.reverse.ServeHTTP(w, out)
 		return
 	}
@@ -184,7 +185,7 @@ func streams(h http.Header) bool {
 
 // overrides let a request act under another method than the one that was
 // matched (dangers.md H14).
-var overrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+var overrides = httpguard.MethodOverrides()
 
 // rewrite makes the request that goes up: the caller's own, less what only we
 // may say.
@@ -210,6 +211,11 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 		// What is upgraded has no outcome to record.
 		out.Header.Del("Connection")
 		out.Header.Del("Upgrade")
+		if out.Body != nil {
+			// The guard's is in memory, and may be read at any time. As long as
+			// nothing is put around it net/http sends it in one write with the header.
+			out.Body = pr.In.Body
+		}
 	}
 	out.GetBody = nil // with it net/http would send the body again
 }

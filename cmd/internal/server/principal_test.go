@@ -45,8 +45,13 @@ func TestAuthRequest(t *testing.T) {
 		want   int
 		mark   string
 	}{
-		{"a", 200, 201, "created"}, {"a", 200, 201, "replayed"}, {"b", 200, 201, "created"},
-		{"a", 401, 401, ""}, {"a", 403, 403, ""}, {"a", 500, 503, ""}, {"a", 200, 201, "replayed"},
+		{"a", 200, 201, "created"},
+		{"a", 200, 201, "replayed"},
+		{"b", 200, 201, "created"},
+		{"a", 401, 401, ""},
+		{"a", 403, 403, ""},
+		{"a", 500, 503, ""},
+		{"a", 200, 201, "replayed"},
 	} {
 		status = step.status
 		if a := pay(step.token); a.StatusCode != step.want || a.Header.Get("Idempotency-Status") != step.mark {

@@ -47,7 +47,7 @@ type upstream struct {
 	act http.HandlerFunc
 }
 
-func newUpstream(t *testing.T) *upstream {
+func newUpstream(t testing.TB) *upstream {
 	t.Helper()
 	u := &upstream{}
 	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -101,7 +101,7 @@ func (u *upstream) requests() int {
 // world is a running server with its files.
 type world struct {
 	*server.Server
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	up   *upstream
 	conf *config.Config
@@ -134,7 +134,7 @@ func (w *world) write(name, text string) {
 }
 
 // prepare writes the files and reads the configuration; more is added to it.
-func prepare(t *testing.T, policy, more string) *world {
+func prepare(t testing.TB, policy, more string) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), up: newUpstream(t), log: &logged{}}
 	if !strings.Contains(more, "store:") {
@@ -150,7 +150,7 @@ func prepare(t *testing.T, policy, more string) *world {
 }
 
 // start runs a server until the test ends.
-func start(t *testing.T, policy, more string, change ...func(*server.Options)) *world {
+func start(t testing.TB, policy, more string, change ...func(*server.Options)) *world {
 	t.Helper()
 	w := prepare(t, policy, more)
 	o := server.Options{Logger: server.NewLogger(w.log, true), Release: "test"}
@@ -201,7 +201,7 @@ func (a answer) problem() string {
 }
 
 // send sends a request on a connection of its own.
-func send(t *testing.T, method, url, body string, fields ...string) answer {
+func send(t testing.TB, method, url, body string, fields ...string) answer {
 	t.Helper()
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {

@@ -127,7 +127,7 @@ func openStore(c *config.Config, o Options) (counterfoil.Store, error) {
 	case config.StorePebble:
 		return pebblestore.Open(c.Store.Dir, pebblestore.Options{Logger: o.Logger, Adopt: o.Adopt})
 	}
-	return nil, fmt.Errorf("store %s: this version has pebble: and memory:", c.Store)
+	return nil, fmt.Errorf("store %s: this version knows only pebble: and memory: stores", c.Store)
 }
 
 // reconcileEvery is the shortest cadence that an operation declares, and never
