@@ -133,7 +133,7 @@ func (x *exchange) handed() *http.Request {
 	for _, name := range overrides {
 		delete(r.Header, name)
 	}
-	r.Header[HeaderIdentity] = x.line(lineRecord, x.record)
+	r.Header[HeaderIdentity] = x.line(lineIdentity, x.record)
 	x.body.Reset(x.request.Body)
 	// Without GetBody, and never nil: net/http's transport would otherwise send a
 	// request that carries Idempotency-Key again by itself (dependencies.md, trap
@@ -303,7 +303,9 @@ func (x *exchange) marks(h http.Header, kind ResultKind, rec *counterfoil.Record
 
 // The places of exchange.lines.
 const (
-	lineRecord = iota
+	// lineIdentity is the handler's to read, at any time: nobody writes it later.
+	lineIdentity = iota
+	lineRecord
 	lineStatus
 	lineReplayUntil
 	lineProtectedUntil
