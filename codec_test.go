@@ -92,11 +92,19 @@ func checkRoundTrip(t *testing.T, r *cf.Record) {
 	case !ok || !want.IsZero() && due != want.UnixMilli() || want.IsZero() && due != math.MinInt64:
 		t.Fatalf("%+v: due at %d, want %v", r, due, want)
 	}
+	plain := r.State == cf.Tombstone && len(r.Gates)+len(r.Holds) == 0 && r.AnnouncedAt.IsZero() && !r.CreatedAt.IsZero() && !r.Horizon.IsZero()
+	op, created, spent := dueReader.Spent(r.ID, b[6:])
+	if spent != plain || spent && (op != r.Operation || !created.Equal(r.CreatedAt)) {
+		t.Fatalf("%+v: spent %v, operation %d created at %v", r, spent, op, created)
+	}
 	// A row in another's place is unreadable.
 	other := r.ID
 	other[19] ^= 1
 	if _, err := cf.DecodeRecord(other, b[6:]); !errors.Is(err, cf.ErrUnreadable) {
 		t.Fatalf("bytes of %s read as %s: %v", r.ID, other, err)
+	}
+	if _, _, spent := dueReader.Spent(other, b[6:]); spent {
+		t.Fatalf("bytes of %s are spent at %s", r.ID, other)
 	}
 }
 
@@ -206,6 +214,23 @@ func TestRecordCodecRefusesDamage(t *testing.T) {
 			b[i] ^= 1 << bit
 			if _, err := cf.DecodeRecord(r.ID, b); !errors.Is(err, cf.ErrUnreadable) {
 				t.Fatalf("bit %d of byte %d flipped: %v", bit, i, err)
+			}
+		}
+	}
+	r = tombstoneLike()
+	good = cf.AppendRecord(nil, &r)
+	if _, _, spent := dueReader.Spent(r.ID, good); !spent {
+		t.Fatal("a tombstone is not spent")
+	}
+	for i := range len(good) {
+		if _, _, spent := dueReader.Spent(r.ID, good[:i]); spent {
+			t.Fatalf("cut at %d and spent", i)
+		}
+		for bit := range 8 {
+			b := append([]byte(nil), good...)
+			b[i] ^= 1 << bit
+			if _, _, spent := dueReader.Spent(r.ID, b); spent {
+				t.Fatalf("bit %d of byte %d flipped and spent", bit, i)
 			}
 		}
 	}

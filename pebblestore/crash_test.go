@@ -222,8 +222,10 @@ func step(ctx context.Context, s counterfoil.Store, clock *storetest.Clock, w *t
 	if rng.IntN(3) == 0 {
 		n := r
 		n.Dispatched = true
-		snap, err := s.Update(ctx, &counterfoil.Write{Record: n, IfRev: r.Rev, IfToken: r.Token,
-			Stamps: counterfoil.Stamps{FirstDispatch: counterfoil.In(0), LastDispatch: counterfoil.In(0), LeaseUntil: counterfoil.In(time.Minute)}})
+		snap, err := s.Update(ctx, &counterfoil.Write{
+			Record: n, IfRev: r.Rev, IfToken: r.Token,
+			Stamps: counterfoil.Stamps{FirstDispatch: counterfoil.In(0), LastDispatch: counterfoil.In(0), LeaseUntil: counterfoil.In(time.Minute)},
+		})
 		if err != nil {
 			return err
 		}
@@ -236,8 +238,10 @@ func step(ctx context.Context, s counterfoil.Store, clock *storetest.Clock, w *t
 	n := r
 	n.State, n.Outcome = counterfoil.Completed, counterfoil.Outcome{Class: counterfoil.Succeeded, Status: 201}
 	body := bodyOf(id, rng.IntN(6000))
-	snap, err := s.Update(ctx, &counterfoil.Write{Record: n, IfRev: r.Rev, IfToken: r.Token, Response: body,
-		Stamps: counterfoil.Stamps{SettledAt: counterfoil.In(0), ReplayUntil: counterfoil.In(time.Minute), Horizon: counterfoil.In(time.Hour)}})
+	snap, err := s.Update(ctx, &counterfoil.Write{
+		Record: n, IfRev: r.Rev, IfToken: r.Token, Response: body,
+		Stamps: counterfoil.Stamps{SettledAt: counterfoil.In(0), ReplayUntil: counterfoil.In(time.Minute), Horizon: counterfoil.In(time.Hour)},
+	})
 	if err != nil {
 		return err
 	}
@@ -421,8 +425,10 @@ func TestP3ReaderAnsweredAtCrash(t *testing.T) {
 				}
 				r = snap.Record
 			} else {
-				st, err := s.Create(ctx, &counterfoil.Draft{Record: counterfoil.Record{ID: id, State: counterfoil.InProgress,
-					LeaseUntil: time.Now(), Token: counterfoil.NewToken()}})
+				st, err := s.Create(ctx, &counterfoil.Draft{Record: counterfoil.Record{
+					ID: id, State: counterfoil.InProgress,
+					LeaseUntil: time.Now(), Token: counterfoil.NewToken(),
+				}})
 				if err != nil || st.Created {
 					t.Fatalf("created %v, %v", st.Created, err)
 				}

@@ -1,6 +1,7 @@
 package pebblestore
 
 import (
+	"io"
 	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -25,6 +26,18 @@ func (p private) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 func (p private) OpenReadWrite(name string, category vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
 	f, err := p.FS.OpenReadWrite(name, category, o...)
 	return f, chmod(f, name, err)
+}
+
+func (p private) Lock(name string) (io.Closer, error) {
+	l, err := p.FS.Lock(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(name, fileMode); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
 }
 
 func (p private) MkdirAll(dir string, _ os.FileMode) error {

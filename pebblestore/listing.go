@@ -215,9 +215,7 @@ func (s *Store) stats(ctx context.Context) (out counterfoil.Stats, err error) {
 	s.mu.RLock()
 	for op, c := range s.ledger.counts {
 		var o counterfoil.OperationStats
-		for state, n := range c {
-			o.Records[state] = n
-		}
+		copy(o.Records[:], c[:])
 		if o.Total() > 0 {
 			out.Operations[op] = o
 		}

@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -22,6 +23,8 @@ type recent struct {
 	ids map[counterfoil.ID]uint64 // to the last sequence number of its batch
 	// batch are the rows of the batch under way.
 	batch []counterfoil.ID
+	// runs are rows that sweeps deleted: many at once, and in order.
+	runs []deletedRun
 	// flushed is the highest sequence number that is known to be in a table.
 	flushed atomic.Uint64
 	cleaned uint64
@@ -32,13 +35,42 @@ type recent struct {
 	warm  bool
 }
 
+// deletedRun is what one batch deleted for a sweep, sorted by ID.
+type deletedRun struct {
+	rows []spent
+	last uint64 // as in recent.ids; all that there is until the batch is stamped
+}
+
+func (d *deletedRun) has(id counterfoil.ID) bool {
+	if id.Compare(d.rows[0].id) < 0 || id.Compare(d.rows[len(d.rows)-1].id) > 0 {
+		return false
+	}
+	_, found := slices.BinarySearchFunc(d.rows, id, func(s spent, id counterfoil.ID) int { return s.id.Compare(id) })
+	return found
+}
+
+// noteAll marks the rows that a sweep deletes in the batch under way. They are
+// sorted, and not written to any more.
+func (r *recent) noteAll(rows []spent) {
+	if len(rows) > 0 {
+		r.runs = append(r.runs, deletedRun{rows, math.MaxUint64})
+	}
+}
+
 // note marks a row that the batch under way writes or deletes.
 func (r *recent) note(id counterfoil.ID) { r.batch = append(r.batch, id) }
 
 // has reports that a row is to be looked up in Pebble's memory as well.
 func (r *recent) has(id counterfoil.ID) bool {
-	_, ok := r.ids[id]
-	return ok || !r.warm
+	if _, ok := r.ids[id]; ok || !r.warm {
+		return true
+	}
+	for i := range r.runs {
+		if r.runs[i].has(id) {
+			return true
+		}
+	}
+	return false
 }
 
 // stamp takes in the rows of a batch that has been applied.
@@ -56,8 +88,12 @@ func (r *recent) stamp(b *pebble.Batch) {
 	for _, id := range r.batch {
 		r.ids[id] = last
 	}
-	if known {
-		r.batch = r.batch[:0]
+	if !known {
+		return
+	}
+	r.batch = r.batch[:0]
+	for i := len(r.runs) - 1; i >= 0 && r.runs[i].last == math.MaxUint64; i-- {
+		r.runs[i].last = last
 	}
 }
 
@@ -86,4 +122,5 @@ func (r *recent) clean() {
 			delete(r.ids, id)
 		}
 	}
+	r.runs = slices.DeleteFunc(r.runs, func(d deletedRun) bool { return d.last <= flushed })
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -131,6 +130,3 @@ func boolByte(on bool) byte {
 	}
 	return 0
 }
-
-// buffers lends out byte slices for reading and copying responses.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}

@@ -1,6 +1,8 @@
 package pebblestore_test
 
 import (
+	"io/fs"
+	"path/filepath"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -80,5 +82,34 @@ func TestContractAfterCrash(t *testing.T) { storetest.Run(t, crashSuite()) }
 func TestComparedWithModel(t *testing.T) {
 	for seed := range uint64(4) {
 		storetest.Compare(t, crashSuite(), seed, 2000)
+	}
+}
+
+// TestE14OnlyTheOwnerReads: no file of a fresh store is open to others, and
+// doctor says so.
+func TestE14OnlyTheOwnerReads(t *testing.T) {
+	dir := t.TempDir()
+	s, err := pebblestore.Open(dir, pebblestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %s", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range s.Doctor(t.Context()) {
+		if f.Code == "E14" && f.Severity != pebblestore.OK {
+			t.Errorf("doctor: %+v", f)
+		}
 	}
 }

@@ -33,6 +33,8 @@ func pebbleOptions(fs vfs.FS, log *logger, cache *pebble.Cache, events *pebble.E
 		MaxOpenFiles:               1000,
 		BytesPerSync:               1 << 20,
 	}
+	// A sweep reads everything once, which says nothing about where lookups go.
+	o.Experimental.ReadSamplingMultiplier = -1
 	for i := range o.Levels {
 		l := &o.Levels[i]
 		l.FilterPolicy = bloom.FilterPolicy(10)
@@ -40,9 +42,12 @@ func pebbleOptions(fs vfs.FS, log *logger, cache *pebble.Cache, events *pebble.E
 		l.IndexBlockSize = 32 << 10
 		l.Compression = func() *sstable.CompressionProfile { return block.SnappyCompression }
 		if i == len(o.Levels)-1 {
-			// Most rows spend most of their life here: a tombstone takes 45 bytes,
-			// and 65 with snappy (F-E4).
-			l.Compression = func() *sstable.CompressionProfile { return block.ZstdCompression }
+			// Most rows spend most of their life here, and a sweep reads them all. A
+			// tombstone takes 61 bytes; zstd would take 58, snappy 66 (F-E4). A sweep
+			// is 1.3x as fast as with zstd, and 1.2x as with blocks of half the size
+			// (F-E7).
+			l.BlockSize = 32 << 10
+			l.Compression = func() *sstable.CompressionProfile { return block.MinLZCompression }
 		}
 		o.TargetFileSizes[i] = 8 << 20
 	}
