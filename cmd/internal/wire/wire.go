@@ -102,7 +102,9 @@ func Open(ctx context.Context, c *config.Config, o Options) (_ *Core, err error)
 		return nil, err
 	}
 	core.Metrics.Watch(core.Engine)
-	core.Sweeper = sweep.New(core.Engine, sweep.Options{Trace: core.Metrics.Trace(), OnError: warn("sweep failed")})
+	core.Sweeper = sweep.New(core.Engine, sweep.Options{
+		Limit: sweepLimit, Trace: core.Metrics.Trace(), OnError: warn("sweep failed"),
+	})
 	core.Reconciler = reconcile.New(core.Engine, reconcile.Options{Every: reconcileEvery(p), OnError: warn("reconciliation failed")})
 	local := admin.Local{Engine: core.Engine, Sweeper: core.Sweeper, Reconciler: core.Reconciler, Examine: core.examine}
 	if b, ok := store.(interface {
@@ -113,6 +115,11 @@ func Open(ctx context.Context, c *config.Config, o Options) (_ *Core, err error)
 	core.Service = admin.NewLocal(local)
 	return core, nil
 }
+
+// sweepLimit is how many records a batch of expiry looks at. Both stores work on
+// a view of their own, so that a large batch holds nobody up, and each batch
+// waits once for the disk.
+const sweepLimit = 200_000
 
 // Close waits, until ctx ends, for outcomes that are still being settled, and
 // closes the store.
