@@ -1,6 +1,5 @@
 .DEFAULT_GOAL := help
 SHELL := bash
-export GOWORK ?=
 
 COMMIT := $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.commit=$(COMMIT)
