@@ -116,7 +116,7 @@ func (f *framed) Read(p []byte) (int, error) {
 
 // more reads what is needed to go on judging.
 func (f *framed) more() error {
-	f.raw.Grow(4 << 10)
+	f.raw.Grow(2 << 10) // ten thousand slow callers hold one each
 	b := f.raw.AvailableBuffer()
 	n, err := f.Conn.Read(b[:cap(b)])
 	f.raw.Write(b[:n])
