@@ -1,6 +1,7 @@
 package counterfoil
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -257,6 +258,18 @@ type Record struct {
 	Gates       []Gate
 	Holds       []Hold
 	Evidence    []Evidence
+}
+
+// Check refuses what no caller may ask a store to keep. Stores call it on the
+// stamped record, before they write.
+func (r *Record) Check() error {
+	switch {
+	case r.State == Absent || r.State >= numStates:
+		return fmt.Errorf("a record cannot be kept as %s", r.State)
+	case r.State == InProgress && r.LeaseUntil.IsZero():
+		return errors.New("a claim needs a lease (cases.md C72)")
+	}
+	return nil
 }
 
 // Clone returns a copy that shares nothing with r.

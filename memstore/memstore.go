@@ -3,7 +3,6 @@ package memstore
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -122,7 +121,7 @@ func (s *Store) Create(ctx context.Context, d *counterfoil.Draft) (counterfoil.S
 	d.Stamps.Apply(&e.record, st.AsOf)
 	e.record.Rev = 1
 	e.record.HasResponse = false
-	if err := storable(&e.record); err != nil {
+	if err := e.record.Check(); err != nil {
 		return counterfoil.Standing{}, fmt.Errorf("memstore: create %s: %w", d.Record.ID, err)
 	}
 	s.insert(e)
@@ -147,7 +146,7 @@ func (s *Store) Update(ctx context.Context, w *counterfoil.Write) (counterfoil.S
 	}
 	next := w.Record.Clone()
 	w.Stamps.Apply(&next, now)
-	if err := storable(&next); err != nil {
+	if err := next.Check(); err != nil {
 		return counterfoil.Snapshot{}, fmt.Errorf("memstore: update %s: %w", w.Record.ID, err)
 	}
 	response := e.response
@@ -171,17 +170,6 @@ func admits(e *entry, w *counterfoil.Write) error {
 		return counterfoil.ErrFenced
 	case e.record.Rev != w.IfRev:
 		return counterfoil.ErrConflict
-	}
-	return nil
-}
-
-// storable refuses what no caller may ask for.
-func storable(r *counterfoil.Record) error {
-	switch {
-	case r.State == counterfoil.Absent || r.State > counterfoil.Announced:
-		return fmt.Errorf("a record cannot be kept as %s", r.State)
-	case r.State == counterfoil.InProgress && r.LeaseUntil.IsZero():
-		return errors.New("a claim needs a lease (cases.md C72)")
 	}
 	return nil
 }

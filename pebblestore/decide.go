@@ -79,7 +79,7 @@ func (w *writer) create(o *op) {
 	}
 	o.stamps.Apply(o.rec, w.now)
 	o.rec.Rev, o.rec.HasResponse = 1, false
-	if o.err = storable(o.rec); o.err != nil {
+	if o.err = o.rec.Check(); o.err != nil {
 		return
 	}
 	if o.err = w.refuses(true); o.err != nil {
@@ -110,7 +110,7 @@ func (w *writer) update(o *op) {
 		return
 	}
 	o.stamps.Apply(o.rec, w.now)
-	if o.err = storable(o.rec); o.err != nil {
+	if o.err = o.rec.Check(); o.err != nil {
 		return
 	}
 	if o.err = w.refuses(opens); o.err != nil {
@@ -127,17 +127,6 @@ func (w *writer) update(o *op) {
 	o.rec.Rev, o.rec.HasResponse = cur.rec.Rev+1, next.ref.segment != 0
 	o.found = next
 	w.put(cur, next)
-}
-
-// storable refuses what no caller may ask for.
-func storable(r *counterfoil.Record) error {
-	switch {
-	case r.State == counterfoil.Absent || r.State > counterfoil.Announced:
-		return fmt.Errorf("a record cannot be kept as %s", r.State)
-	case r.State == counterfoil.InProgress && r.LeaseUntil.IsZero():
-		return fmt.Errorf("a claim needs a lease (cases.md C72)")
-	}
-	return nil
 }
 
 // lookup is the current content of a record, nil when there is none.
