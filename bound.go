@@ -54,7 +54,12 @@ func (c *storeContext) Err() error {
 	return c.err
 }
 
-func (c *storeContext) cancel() { c.end(context.Canceled) }
+// cancel does nothing on nil, the context of a call that was not bound.
+func (c *storeContext) cancel() {
+	if c != nil {
+		c.end(context.Canceled)
+	}
+}
 
 func (c *storeContext) end(err error) {
 	c.mu.Lock()

@@ -14,7 +14,7 @@ import (
 // end it by Complete, Fail or Unknown; a claim that is dropped lapses, and its
 // record becomes unknown. It is safe for concurrent use.
 type Claim struct {
-	e  *Engine
+	book
 	op *policy.Operation
 	// start is monotonic, taken before the store was asked: the owner sends
 	// nothing after start + deadline.
@@ -23,19 +23,24 @@ type Claim struct {
 	id      ID
 	attempt uint32
 
-	mu    sync.Mutex // guards rec and ended, and orders this claim's writes
+	mu    sync.Mutex // guards what follows, and orders this claim's writes
 	rec   Record
 	ended bool
 	// unsure: what ended the claim was Unknown. The owner may still learn what
 	// happened, and say so once.
 	unsure bool
-	timer  *time.Timer
-	flight flight // ends with the claim, and wakes waiting duplicates
+	// completedIn: CompleteIn was called, so that the record may be completed
+	// without this claim having seen it.
+	completedIn bool
+	timer       *time.Timer
+	flight      flight // ends with the claim, and wakes waiting duplicates
 }
 
-func (c *Claim) init(e *Engine, op *policy.Operation, rec *Record, start time.Time) {
-	c.e, c.op, c.id, c.attempt, c.rec, c.start = e, op, rec.ID, rec.Attempt, *rec, start
-	e.flights.start(c.id, &c.flight)
+func (c *Claim) init(bk book, op *policy.Operation, rec *Record, start time.Time) {
+	c.book, c.op, c.id, c.attempt, c.rec, c.start = bk, op, rec.ID, rec.Attempt, *rec, start
+	if c.tx == nil {
+		c.e.flights.start(c.id, &c.flight)
+	}
 }
 
 // ID is the record's place.
@@ -93,8 +98,14 @@ func (c *Claim) Dispatch(ctx context.Context) error {
 }
 
 // Renew extends the lease. ErrConflict or ErrFenced mean that the claim
-// lapsed: the outcome may still be reported.
+// lapsed, or that what CompleteIn wrote was committed: the outcome may still be
+// reported. ErrBusy: a transaction holds the record; the claim stands, as far
+// as it is known. In a transaction of its own ([Tx]) a claim has no lease that
+// others could see, and Renew does nothing.
 func (c *Claim) Renew(ctx context.Context) error {
+	if c.tx != nil {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
@@ -107,17 +118,20 @@ func (c *Claim) Renew(ctx context.Context) error {
 }
 
 func (c *Claim) write(ctx context.Context, call string, next Record, stamps Stamps) error {
-	cctx := c.e.bound(ctx)
-	defer cctx.cancel()
+	cctx, own := c.bound(ctx)
+	defer own.cancel()
 	for try := 0; ; try++ {
-		start := time.Now()
-		snap, err := c.e.store.Update(cctx, &Write{Record: next, IfRev: c.rec.Rev, IfToken: c.rec.Token, Stamps: stamps})
-		c.e.o.Trace.storeCall(call, start, err)
+		snap, err := c.update(cctx, call, &Write{Record: next, IfRev: c.rec.Rev, IfToken: c.rec.Token, Stamps: stamps})
 		if err == nil {
 			c.rec = snap.Record
 			return nil
 		}
-		if !errors.Is(err, ErrConflict) || try > 0 || !c.again(cctx) {
+		if !errors.Is(err, ErrConflict) || try > 0 {
+			return fmt.Errorf("%s: %w", call, err)
+		}
+		if stands, unread := c.again(cctx); unread != nil {
+			return fmt.Errorf("%s: %w", call, unread)
+		} else if !stands {
 			return fmt.Errorf("%s: %w", call, err)
 		}
 		// An earlier write of ours was done and its answer lost.
@@ -128,19 +142,29 @@ func (c *Claim) write(ctx context.Context, call string, next Record, stamps Stam
 }
 
 // again reads the record after a conflict, and reports whether the claim still
-// stands: nobody but its owner writes to a record in progress.
-func (c *Claim) again(ctx context.Context) bool {
-	snap, err := c.e.store.Get(ctx, c.id)
-	if err != nil || snap.Record.Token != c.rec.Token || snap.Record.State != InProgress {
-		return false
+// stands: nobody but its owner writes to a record in progress. An error means
+// that it may.
+func (c *Claim) again(ctx context.Context) (bool, error) {
+	snap, err := c.read(ctx, c.id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	case snap.Record.Token != c.rec.Token || snap.Record.State != InProgress:
+		return false, nil
 	}
 	c.rec = snap.Record
-	return true
+	return true, nil
 }
 
 // KeepAlive renews the lease every third of it until the claim ends or its
-// deadline passes. It costs a timer, and a goroutine only while renewing.
+// deadline passes. It costs a timer, and a goroutine only while renewing. In a
+// transaction of its own ([Tx]) a claim has nothing to renew, and it does nothing.
 func (c *Claim) KeepAlive() {
+	if c.tx != nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended || c.timer != nil {
@@ -169,19 +193,60 @@ func (c *Claim) KeepAlive() {
 // engine goes on trying until t_quiet. ErrSettled: the record already has
 // another outcome, returned in the snapshot. ErrFenced: a later attempt
 // opened; nothing changed and the contradiction is counted.
+//
+// After [Claim.CompleteIn] it looks first at what stands. Where that was
+// committed it only attaches the response, if out does not say otherwise than
+// the record; when that fails the outcome stands without it, and so does the
+// nil. Where it was rolled back Complete does as always.
 func (c *Claim) Complete(ctx context.Context, out Outcome, response []byte) (Snapshot, error) {
 	out.Resource = clipResource(out.Resource)
 	return c.end(ctx, report{call: "complete", state: Completed, outcome: out, response: response})
 }
 
-// Fail states that no effect happened: the same request may run again.
+// CompleteIn writes the outcome through s, a store inside the caller's own
+// transaction, beside what the effect writes there: both become durable by one
+// commit, or neither does. The caller's ctx bounds the call.
+//
+// The claim does not end by it, since the transaction may still be rolled back:
+// whoever holds it goes on to Complete, Fail or Unknown when the transaction
+// has ended, and these find out which it was. Between the commit and Complete
+// a duplicate is told that the request was processed already. On any error the transaction must
+// be rolled back. ErrFenced: a later attempt opened. ErrSettled: the claim has
+// ended, or another outcome stands. ErrBusy: another transaction holds the
+// record.
+//
+// It may be called past the deadline and past the lease, for the owner is the
+// best evidence there is; again in the same transaction with the same outcome;
+// and in another transaction once the first was rolled back.
+func (c *Claim) CompleteIn(ctx context.Context, s Store, out Outcome) error {
+	out.Resource = clipResource(out.Resource)
+	c.mu.Lock()
+	if c.ended && !c.unsure {
+		c.mu.Unlock()
+		return fmt.Errorf("complete: %w", ErrSettled)
+	}
+	// Before it is written: the caller may commit in spite of an error.
+	c.completedIn = true
+	rec := c.rec.Clone()
+	c.mu.Unlock()
+	// Not under the lock: the deadline must not wait for the caller's database.
+	w := newSettling(book{c.e, s, c.tx}, c.op, &rec, report{call: "complete", state: Completed, outcome: out})
+	w.undoable = true
+	_, err := w.run(ctx)
+	return err
+}
+
+// Fail states that no effect happened: the same request may run again. Where
+// [Claim.CompleteIn] was committed after all it is ErrSettled, with the record
+// that stands, and nothing changes.
 func (c *Claim) Fail(ctx context.Context, reason string) (Snapshot, error) {
 	return c.end(ctx, report{call: "fail", state: Failed, evidence: Evidence{Kind: EvidenceFailed, Reason: reason}})
 }
 
 // Unknown states that nobody can tell what happened, and why. last is the last
 // status seen, if any. The owner may still Complete or Fail the claim once, if
-// it learns the outcome after all (a handler that passed its deadline).
+// it learns the outcome after all (a handler that passed its deadline). After
+// [Claim.CompleteIn] it is as Fail.
 func (c *Claim) Unknown(ctx context.Context, kind EvidenceKind, last int, reason string) (Snapshot, error) {
 	return c.end(ctx, report{
 		call: "unknown", state: Unknown, outcome: Outcome{Status: last},
@@ -210,10 +275,18 @@ func (c *Claim) end(ctx context.Context, rep report) (Snapshot, error) {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	s := newSettling(c.e, c.op, &c.rec, rep)
-	cctx := c.e.bound(ctx)
-	defer cctx.cancel()
+	s := newSettling(c.book, c.op, &c.rec, rep)
+	s.completedIn, s.undoable = c.completedIn, c.tx != nil
+	cctx, own := c.bound(ctx)
+	defer own.cancel()
 	snap, err := s.run(cctx)
+	if c.tx != nil {
+		if err == nil {
+			c.rec = snap.Record
+			c.tx.note(c.told(snap, effect))
+		}
+		return snap, err
+	}
 	if err != nil && !s.final(err) {
 		c.e.o.Trace.unconfirmed(c.op.Name, c.rec.ID, err)
 		// Waiting duplicates stay asleep until the outcome is settled.
@@ -221,7 +294,7 @@ func (c *Claim) end(ctx context.Context, rep report) (Snapshot, error) {
 		c.e.background(c.start.Add(c.op.QuietAfter()), func(ctx context.Context) bool {
 			snap, err := s.run(ctx)
 			if err == nil {
-				c.tell(snap, effect)
+				c.e.o.Trace.ended(c.told(snap, effect))
 			}
 			return err == nil || s.final(err)
 		}, func() { c.wake(late) })
@@ -230,13 +303,13 @@ func (c *Claim) end(ctx context.Context, rep report) (Snapshot, error) {
 	c.wake(late)
 	if err == nil {
 		c.rec = snap.Record
-		c.tell(snap, effect)
+		c.e.o.Trace.ended(c.told(snap, effect))
 	}
 	return snap, err
 }
 
-func (c *Claim) tell(snap Snapshot, effect time.Duration) {
-	c.e.o.Trace.ended(Ended{Operation: c.op.Name, ID: c.id, State: snap.Record.State, Effect: effect})
+func (c *Claim) told(snap Snapshot, effect time.Duration) Ended {
+	return Ended{Operation: c.op.Name, ID: c.id, State: snap.Record.State, Effect: effect}
 }
 
 // wake lets waiting duplicates decide again. A late report wakes nobody: the

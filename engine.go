@@ -38,7 +38,8 @@ type Decision struct {
 	// Operation holds the rules of today's policy.
 	Operation *policy.Operation
 	// Record is the standing record, or the one just claimed; its State is
-	// Absent where there is none.
+	// Absent where there is none, and where a transaction that has not ended
+	// holds the key, so that nobody can tell (VerdictInProgress then).
 	Record Record
 	AsOf   time.Time
 	// Response is set on VerdictReplay.
@@ -264,7 +265,12 @@ func (e *Engine) MaySweep() bool {
 // (ErrKeyInvalid, ErrScopeMissing, ErrOperationUnknown, ErrOverQuota, or one
 // that wraps ErrUnavailable) means that nothing may be attempted.
 func (e *Engine) Begin(ctx context.Context, req *Request) (*Decision, error) {
-	d, err := e.begin(ctx, req)
+	return e.answer(ctx, req, e.book())
+}
+
+// answer is Begin on the records of bk.
+func (e *Engine) answer(ctx context.Context, req *Request, bk book) (*Decision, error) {
+	d, err := e.begin(ctx, req, bk)
 	if err != nil {
 		e.o.Trace.refused(req.Operation, err)
 		return nil, err
@@ -280,7 +286,7 @@ func (e *Engine) Begin(ctx context.Context, req *Request) (*Decision, error) {
 	return d, nil
 }
 
-func (e *Engine) begin(ctx context.Context, req *Request) (*Decision, error) {
+func (e *Engine) begin(ctx context.Context, req *Request, bk book) (*Decision, error) {
 	r := e.rules.Load()
 	op := r.policy.Operation(req.Operation)
 	if op == nil {
@@ -300,7 +306,7 @@ func (e *Engine) begin(ctx context.Context, req *Request) (*Decision, error) {
 		return nil, fmt.Errorf("fingerprint: %w", err)
 	}
 	b := beginning{
-		e: e, r: r, op: op, req: req, fp: fp,
+		book: bk, r: r, op: op, req: req, fp: fp,
 		id:      e.o.IndexKey.ID(req.Principal, op.Family(), req.Key),
 		trusted: e.Trusted(),
 		start:   time.Now(),
@@ -311,7 +317,7 @@ func (e *Engine) begin(ctx context.Context, req *Request) (*Decision, error) {
 
 // beginning is one Begin under way.
 type beginning struct {
-	e       *Engine
+	book
 	r       *rules
 	op      *policy.Operation
 	req     *Request
@@ -329,19 +335,20 @@ const maxTries = 16
 
 func (b *beginning) decide(ctx context.Context) (*Decision, error) {
 	began := b.start
-	for range maxTries {
+	for tries := 0; tries < maxTries; {
 		b.start = time.Now() // what a claim's deadline counts from
 		d, err := b.once(ctx)
 		switch {
 		case errors.Is(err, ErrConflict), errors.Is(err, ErrFenced), errors.Is(err, ErrNotFound):
+			tries++
 			continue // somebody else was first: decide again on what stands now
 		case err != nil:
 			return nil, err
-		case d.Verdict != VerdictInProgress || b.req.NoWait || b.e.o.Observe:
+		case d.Verdict != VerdictInProgress || b.req.NoWait || b.e.o.Observe || b.tx != nil:
 			return d, nil
 		}
 		left := b.op.Wait - time.Since(began)
-		if left <= 0 || !b.wait(ctx, left) {
+		if left <= 0 || !b.wait(ctx, left, d.Record.State == Absent) {
 			return d, nil
 		}
 	}
@@ -353,10 +360,12 @@ func (b *beginning) once(ctx context.Context) (*Decision, error) {
 	// Where absence alone does not let the key proceed, look before inserting.
 	if !b.trusted || b.born.After(time.Now().Add(ClockTolerance)) {
 		snap, err := b.get(ctx)
-		if err == nil {
+		switch {
+		case err == nil:
 			return b.judge(ctx, snap)
-		}
-		if !errors.Is(err, ErrNotFound) {
+		case errors.Is(err, ErrBusy):
+			return b.busy(), nil
+		case !errors.Is(err, ErrNotFound):
 			return nil, err
 		}
 		return b.absentBut(ctx)
@@ -366,9 +375,9 @@ func (b *beginning) once(ctx context.Context) (*Decision, error) {
 
 // absentBut rules on an absent key with F read from the store.
 func (b *beginning) absentBut(ctx context.Context) (*Decision, error) {
-	cctx := b.e.bound(ctx)
-	defer cctx.cancel()
-	f, _, err := readForgotten(cctx, b.e.store)
+	cctx, own := b.bound(ctx)
+	defer own.cancel()
+	f, _, err := readForgotten(cctx, b.store)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -403,20 +412,24 @@ func (b *beginning) claimFirst(ctx context.Context, late bool) (*Decision, error
 	if !b.born.IsZero() && !late {
 		draft.Born, draft.Kin = Instant(b.born.Add(-ClockTolerance)), b.r.kin[b.op.Name]
 	}
-	cctx := b.e.bound(ctx)
-	defer cctx.cancel()
+	cctx, own := b.bound(ctx)
+	defer own.cancel()
 	start := time.Now()
-	st, err := b.e.store.Create(cctx, &draft)
+	st, err := b.store.Create(cctx, &draft)
 	b.e.o.Trace.storeCall("claim", start, err)
 	switch {
 	case errors.Is(err, ErrUnreadable):
 		return b.decision(Decide(&Facts{Unreadable: true}), Snapshot{}), nil
+	case errors.Is(err, ErrBusy):
+		return b.busy(), nil
 	case err != nil:
-		b.e.disown(b.op, rec, start)
+		b.disown(b.op, rec, start)
 		return nil, unavailable(err)
 	case st.OverQuota:
 		return nil, fmt.Errorf("%w: %d for this principal", ErrOverQuota, b.op.MaxUnresolved)
-	case st.Created:
+	case st.Created && st.Record.State == InProgress && st.Record.Attempt == rec.Attempt && st.Record.Token == rec.Token:
+		// Created alone would not do: what an earlier try of the store's own made
+		// may have been moved on since. Then it stands like any other.
 		facts := b.absentFacts(time.Time{})
 		if late {
 			facts.Late = policy.LateCount
@@ -492,10 +505,10 @@ func (b *beginning) same(made *policy.Operation, rec *Record) (bool, error) {
 
 // response returns nil without error where none is kept any more.
 func (b *beginning) response(ctx context.Context, rec *Record) ([]byte, error) {
-	cctx := b.e.bound(ctx)
-	defer cctx.cancel()
+	cctx, own := b.bound(ctx)
+	defer own.cancel()
 	start := time.Now()
-	resp, err := b.e.store.Response(cctx, rec.ID, rec.Rev)
+	resp, err := b.store.Response(cctx, rec.ID, rec.Rev)
 	b.e.o.Trace.storeCall("response", start, err)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -547,17 +560,19 @@ func (b *beginning) reopen(ctx context.Context, ruling Ruling, made *policy.Oper
 		// Nothing crossed in the attempts before, or it is proved undone.
 		next.FirstDispatch, next.LastDispatch = time.Time{}, time.Time{}
 	}
-	cctx := b.e.bound(ctx)
-	defer cctx.cancel()
+	cctx, own := b.bound(ctx)
+	defer own.cancel()
 	start := time.Now()
 	w := Write{Record: next, IfRev: old.Rev, IfToken: old.Token, Stamps: stamps, MaxOpen: b.op.MaxUnresolved}
-	got, err := b.e.store.Update(cctx, &w)
+	got, err := b.store.Update(cctx, &w)
 	b.e.o.Trace.storeCall("claim", start, err)
 	switch {
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrFenced), errors.Is(err, ErrNotFound), errors.Is(err, ErrOverQuota):
 		return nil, err
+	case errors.Is(err, ErrBusy):
+		return b.busy(), nil
 	case err != nil:
-		b.e.disown(op, next, start)
+		b.disown(op, next, start)
 		return nil, unavailable(err)
 	}
 	d := b.proceed(ruling, op, got)
@@ -572,7 +587,7 @@ func (b *beginning) proceed(ruling Ruling, op *policy.Operation, snap Snapshot) 
 		claim Claim
 	}{}
 	b.decided(&d.Decision, ruling, &snap)
-	d.claim.init(b.e, op, &snap.Record, b.start)
+	d.claim.init(b.book, op, &snap.Record, b.start)
 	d.Claim = &d.claim
 	return &d.Decision
 }
@@ -583,16 +598,24 @@ func (b *beginning) decision(ruling Ruling, snap Snapshot) *Decision {
 	return d
 }
 
+// busy answers for a record that an open transaction holds. What stands is not
+// known, not even whether it is of the same request; this authorises nothing.
+func (b *beginning) busy() *Decision {
+	d := b.decision(Ruling{Verdict: VerdictInProgress}, Snapshot{AsOf: time.Now()})
+	d.RetryAfter = time.Second
+	return d
+}
+
 func (b *beginning) decided(d *Decision, ruling Ruling, snap *Snapshot) {
 	d.Ruling, d.ID, d.Operation = ruling, b.id, b.op
 	d.Record, d.AsOf = snap.Record, snap.AsOf
 }
 
 func (b *beginning) get(ctx context.Context) (Snapshot, error) {
-	cctx := b.e.bound(ctx)
-	defer cctx.cancel()
+	cctx, own := b.bound(ctx)
+	defer own.cancel()
 	start := time.Now()
-	snap, err := b.e.store.Get(cctx, b.id)
+	snap, err := b.store.Get(cctx, b.id)
 	b.e.o.Trace.storeCall("get", start, err)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		err = unavailable(err)
@@ -601,15 +624,17 @@ func (b *beginning) get(ctx context.Context) (Snapshot, error) {
 }
 
 // pollEvery is how often a waiting duplicate asks the store when the claim is
-// held by another node; a local claim wakes it at once.
+// held by another node or transaction; a local claim wakes it at once.
 const pollEvery = 100 * time.Millisecond
 
 // wait returns true when it is worth deciding again, false when the caller
-// went away or the time was up.
-func (b *beginning) wait(ctx context.Context, left time.Duration) bool {
+// went away or the time was up. With busy, only deciding again tells whether
+// the transaction that holds the record has ended.
+func (b *beginning) wait(ctx context.Context, left time.Duration, busy bool) bool {
 	deadline := time.NewTimer(left)
 	defer deadline.Stop()
-	if ended, ok := b.e.flights.watch(b.id); ok {
+	// With busy it need not be a claim of this process that has to end.
+	if ended, ok := b.e.flights.watch(b.id); ok && !busy {
 		select {
 		case <-ended:
 			return true
@@ -623,6 +648,9 @@ func (b *beginning) wait(ctx context.Context, left time.Duration) bool {
 	for {
 		select {
 		case <-poll.C:
+			if busy {
+				return true
+			}
 			snap, err := b.get(ctx)
 			if err != nil || snap.Record.State != InProgress || snap.Record.Lapsed(snap.AsOf) {
 				return true

@@ -28,6 +28,9 @@ var (
 	ErrFenced = errors.New("claim lost to a later attempt")
 	// ErrConflict is returned when a record or value changed since it was read.
 	ErrConflict = errors.New("changed meanwhile")
+	// ErrBusy is returned by a store when a transaction that has not ended holds
+	// the ID: nothing is known of the record yet, and nothing was written.
+	ErrBusy = errors.New("held by an open transaction")
 	// ErrNotFound is returned when there is no such record, response or value.
 	ErrNotFound = errors.New("not found")
 	// ErrUnreadable is returned for a record, policy version or value that this
@@ -67,6 +70,7 @@ var codes = []struct {
 	{ErrUnconfirmed, "outcome-unconfirmed"},
 	{ErrFenced, "fenced"},
 	{ErrConflict, "conflict"},
+	{ErrBusy, "record-busy"},
 	{ErrNotFound, "not-found"},
 	{ErrUnreadable, "unreadable"},
 	{ErrSettled, "already-settled"},

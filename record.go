@@ -95,6 +95,14 @@ type Outcome struct {
 	Resource string
 }
 
+// agrees reports that two reports of one outcome do not contradict each other;
+// either may leave out status or resource.
+func (o Outcome) agrees(p Outcome) bool {
+	return o.Class == p.Class &&
+		(o.Status == p.Status || o.Status == 0 || p.Status == 0) &&
+		(o.Resource == p.Resource || o.Resource == "" || p.Resource == "")
+}
+
 // Bounds of what one record keeps. Beyond MaxAttempts a failed or unknown
 // record no longer runs again and its evidence says why.
 const (

@@ -28,7 +28,9 @@ type Resolution struct {
 // Resolve settles an unknown record by a person's word. ErrNotFound: no such
 // record. ErrConflict: an attempt still holds the claim, or the record
 // changed. ErrSettled: its outcome is known. ErrTooEarly: absence was claimed
-// before t_quiet. ErrEvidenceFull: it can hold no more words.
+// before t_quiet. ErrEvidenceFull: it can hold no more words. A record that a
+// transaction holds is waited for; ErrConflict with ErrBusy when that takes
+// longer than a store call may.
 func (e *Engine) Resolve(ctx context.Context, id ID, res Resolution) (Snapshot, error) {
 	if res.Actor == "" || res.Reason == "" {
 		return Snapshot{}, errors.New("resolve: an actor and a reason are needed; they are kept as evidence")
@@ -41,8 +43,13 @@ func (e *Engine) Resolve(ctx context.Context, id ID, res Resolution) (Snapshot, 
 	}
 	for range maxTries {
 		cctx := e.bound(ctx)
-		snap, err := e.store.Get(cctx, id)
-		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrUnreadable) {
+		bk := e.book()
+		snap, err := bk.read(cctx, id)
+		switch {
+		case err == nil, errors.Is(err, ErrNotFound), errors.Is(err, ErrUnreadable):
+		case errors.Is(err, ErrBusy):
+			err = errHeld
+		default:
 			err = unavailable(err)
 		}
 		if err == nil {
@@ -65,6 +72,10 @@ func (e *Engine) Resolve(ctx context.Context, id ID, res Resolution) (Snapshot, 
 // errMoved marks a conflict between reading and writing, as against one that
 // the person must hear of.
 var errMoved = fmt.Errorf("%w: written by somebody else at the same moment", ErrConflict)
+
+// errHeld is what a person is told of a record that a transaction has held for
+// as long as a store call may take: not an answer of the store's about itself.
+var errHeld = fmt.Errorf("resolve: %w: it is %w; look again when that has ended", ErrConflict, ErrBusy)
 
 func (e *Engine) resolve(ctx context.Context, snap Snapshot, res Resolution) (Snapshot, error) {
 	rec := &snap.Record
@@ -100,10 +111,13 @@ func (e *Engine) resolve(ctx context.Context, snap Snapshot, res Resolution) (Sn
 		return Snapshot{}, fmt.Errorf("resolve: %w", err)
 	}
 	stamps.EvidenceAt = In(0)
-	got, err := e.store.Update(ctx, &Write{Record: next, IfRev: rec.Rev, IfToken: rec.Token, Stamps: stamps})
+	bk := e.book()
+	got, err := bk.update(ctx, "", &Write{Record: next, IfRev: rec.Rev, IfToken: rec.Token, Stamps: stamps})
 	switch {
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrFenced), errors.Is(err, ErrNotFound):
 		return Snapshot{}, errMoved
+	case errors.Is(err, ErrBusy):
+		return Snapshot{}, errHeld
 	case err != nil:
 		return Snapshot{}, unavailable(err)
 	}
@@ -133,7 +147,8 @@ func proofOfAbsence(snap Snapshot, res Resolution) (Proof, error) {
 // Reconcile moves one abandoned claim on: to unknown when it had crossed to
 // something remote, to failed when it never did and lease and reconciliation
 // cadence have passed. It reports the state the record is left in; a record
-// that is not overdue, or that somebody else moved, is left alone.
+// that is not overdue, that somebody else moved, or that a transaction holds is
+// left alone: a later pass finds it.
 func (e *Engine) Reconcile(ctx context.Context, rec Record, asOf time.Time) (State, error) {
 	if !rec.Lapsed(asOf) {
 		return rec.State, nil
@@ -162,7 +177,7 @@ func (e *Engine) Reconcile(ctx context.Context, rec Record, asOf time.Time) (Sta
 	defer cctx.cancel()
 	got, err := e.store.Update(cctx, &Write{Record: next, IfRev: rec.Rev, IfToken: rec.Token, Stamps: stamps})
 	switch {
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrFenced), errors.Is(err, ErrNotFound):
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrFenced), errors.Is(err, ErrNotFound), errors.Is(err, ErrBusy):
 		return rec.State, nil
 	case err != nil:
 		return rec.State, unavailable(err)

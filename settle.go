@@ -21,9 +21,16 @@ type report struct {
 // settling carries one report into the store, through conflicts and through
 // unclear writes. It is used by one goroutine at a time.
 type settling struct {
-	e   *Engine
+	book
 	op  *policy.Operation
 	rep report
+	// completedIn: the owner may have completed the record in a transaction of
+	// its own, which ended one way or the other. What stands is read first, and
+	// a completion that stands is its own word.
+	completedIn bool
+	// undoable: what is written may yet be rolled back, so that no contradiction
+	// is put down or counted.
+	undoable bool
 	// id, token, attempt and created are the owner's.
 	id      ID
 	token   Token
@@ -39,9 +46,9 @@ type settling struct {
 	tried bool
 }
 
-func newSettling(e *Engine, op *policy.Operation, owner *Record, rep report) *settling {
+func newSettling(bk book, op *policy.Operation, owner *Record, rep report) *settling {
 	return &settling{
-		e: e, op: op, rep: rep, current: owner,
+		book: bk, op: op, rep: rep, current: owner,
 		id: owner.ID, token: owner.Token, attempt: owner.Attempt, created: owner.CreatedAt,
 	}
 }
@@ -60,26 +67,28 @@ func (s *settling) final(err error) bool {
 // run writes the report, or finds that it stands already. ErrSettled and
 // ErrFenced come with the record that stands.
 func (s *settling) run(ctx context.Context) (Snapshot, error) {
-	for range maxTries {
-		if s.current.State == Unknown && s.asOf.IsZero() {
+	tries := maxTries
+	if s.undoable {
+		tries = 2 // a transaction may go on seeing what it saw
+	}
+	for range tries {
+		if s.asOf.IsZero() && (s.completedIn || s.current.State == Unknown) {
 			if err := s.reread(ctx); err != nil {
 				return Snapshot{}, err
 			}
 		}
 		step := s.next()
 		if step.write != nil {
-			start := time.Now()
-			snap, err := s.e.store.Update(ctx, step.write)
-			s.e.o.Trace.storeCall(s.rep.call, start, err)
+			snap, err := s.update(ctx, s.rep.call, step.write)
 			switch {
 			case err == nil:
 				step.done = snap
 			case errors.Is(err, ErrConflict), errors.Is(err, ErrFenced), errors.Is(err, ErrNotFound):
-				if err := s.reread(ctx); err != nil {
-					return Snapshot{}, err
+				if err = s.reread(ctx); err == nil {
+					continue
 				}
-				continue
-			default:
+			}
+			if err != nil && !step.stands {
 				return Snapshot{}, err
 			}
 		}
@@ -92,7 +101,7 @@ func (s *settling) run(ctx context.Context) (Snapshot, error) {
 }
 
 func (s *settling) reread(ctx context.Context) error {
-	snap, err := s.e.store.Get(ctx, s.id)
+	snap, err := s.read(ctx, s.id)
 	if errors.Is(err, ErrNotFound) {
 		// Only a settled record is ever deleted: somebody else settled it.
 		s.current = &Record{ID: s.id}
@@ -111,6 +120,8 @@ type step struct {
 	done         Snapshot
 	err          error
 	contradicted bool
+	// stands: done is so whether or not the write succeeds.
+	stands bool
 }
 
 // next decides, by the transitions of design.md §3, what the report does to
@@ -122,7 +133,10 @@ func (s *settling) next() step {
 	stand := Snapshot{Record: *cur}
 	if !mine {
 		// A later attempt opened, or the record is gone: this owner is powerless.
-		return step{done: stand, err: fmt.Errorf("%s: %w", s.rep.call, ErrFenced), contradicted: s.rep.state == Completed}
+		return step{
+			done: stand, err: fmt.Errorf("%s: %w", s.rep.call, ErrFenced),
+			contradicted: s.rep.state == Completed && !s.undoable,
+		}
 	}
 	if cur.Closed(s.asOf) {
 		return s.onSettled(stand)
@@ -154,7 +168,10 @@ func (s *settling) onSettled(stand Snapshot) step {
 	case Failed:
 		told = Outcome{Class: NoEffect}
 	}
-	if cur.Outcome == told {
+	switch {
+	case s.completedIn && cur.Outcome.agrees(told):
+		return step{done: stand, write: s.attach(), stands: true}
+	case cur.Outcome == told:
 		return step{done: stand} // our own write, whose answer was lost
 	}
 	next := cur.Clone()
@@ -167,12 +184,33 @@ func (s *settling) onSettled(stand Snapshot) step {
 			return step{write: &Write{Record: next, IfRev: cur.Rev, IfToken: cur.Token, Stamps: stamps}}
 		}
 	}
-	out := step{done: stand, err: fmt.Errorf("%s: %w", s.rep.call, ErrSettled), contradicted: true}
+	out := step{done: stand, err: fmt.Errorf("%s: %w", s.rep.call, ErrSettled)}
+	if s.undoable || s.completedIn && s.rep.state == Failed {
+		// The owner takes for undone what it had committed: it stands.
+		return out
+	}
+	out.contradicted = true
 	next = cur.Clone()
 	if next.AddEvidence(Evidence{Kind: EvidenceContradicted, Attempt: cur.Attempt, Outcome: told}) == nil {
 		out.write = &Write{Record: next, IfRev: cur.Rev, IfToken: cur.Token, Stamps: Stamps{EvidenceAt: In(0)}}
 	}
 	return out
+}
+
+// attach is the write that adds the response to a record that the owner's own
+// transaction completed; nil where there is none to keep.
+func (s *settling) attach() *Write {
+	cur := s.current
+	if s.rep.response == nil || cur.State != Completed || cur.HasResponse || cur.Observed || cur.Erased || s.op.Replay() <= 0 ||
+		cur.Outcome.Status != 0 && cur.Outcome.Status != s.rep.outcome.Status {
+		return nil
+	}
+	next := cur.Clone()
+	next.HasResponse = true
+	return &Write{
+		Record: next, IfRev: cur.Rev, IfToken: cur.Token, Response: s.rep.response,
+		Stamps: Stamps{ReplayUntil: In(s.op.Replay())},
+	}
 }
 
 // settle is the write that puts the report on an open or failed record.
@@ -304,13 +342,15 @@ const maxDisowned = 1000
 const writesLand = 15 * time.Second
 
 // disown takes back a claim whose creation was not confirmed: the effect was
-// never attempted, so if it stands after all it is failed, by our own word.
-func (e *Engine) disown(op *policy.Operation, rec Record, start time.Time) {
-	if e.unsettle.Load() >= maxDisowned {
+// never attempted, so if it stands after all it is failed, by our own word. In a
+// transaction the caller takes it back, by rolling back.
+func (b *book) disown(op *policy.Operation, rec Record, start time.Time) {
+	if b.tx != nil || b.e.unsettle.Load() >= maxDisowned {
 		return
 	}
-	e.background(start.Add(op.QuietAfter()), func(ctx context.Context) bool {
-		snap, err := e.store.Get(ctx, rec.ID)
+	bk := *b // b itself ends with its Begin
+	bk.e.background(start.Add(op.QuietAfter()), func(ctx context.Context) bool {
+		snap, err := bk.store.Get(ctx, rec.ID)
 		if errors.Is(err, ErrNotFound) || err == nil && snap.Record.Token != rec.Token {
 			// It may still be under way to the store.
 			return time.Since(start) > writesLand
@@ -318,7 +358,7 @@ func (e *Engine) disown(op *policy.Operation, rec Record, start time.Time) {
 		if err != nil {
 			return false
 		}
-		s := newSettling(e, op, &snap.Record, report{
+		s := newSettling(bk, op, &snap.Record, report{
 			call: "fail", state: Failed,
 			evidence: Evidence{Kind: EvidenceFailed, Reason: "the claim was not confirmed in time, and the effect not attempted"},
 		})

@@ -37,6 +37,11 @@ type Store interface {
 	// not after what the operation forgot (Standing.Forgotten), or when the
 	// principal already has Draft.MaxOpen open records (Standing.OverQuota). A
 	// standing record is returned before either is looked at.
+	//
+	// ErrBusy: somebody else's transaction that has not ended holds the ID, so
+	// that nobody can tell whether a record stands. Nothing was inserted and
+	// nothing will be. A store says so within milliseconds instead of waiting
+	// for that transaction; one without such transactions never does.
 	Create(ctx context.Context, d *Draft) (Standing, error)
 
 	// Update replaces the record if its rev and token are still those of
@@ -46,11 +51,14 @@ type Store interface {
 	// ErrConflict: the rev moved and the token did not; read again and decide
 	// again. ErrFenced: the token changed, because another attempt opened or the
 	// record became a tombstone, which has none. ErrNotFound:
-	// there is no such record. ErrOverQuota: w.MaxOpen was reached.
+	// there is no such record. ErrOverQuota: w.MaxOpen was reached. ErrBusy:
+	// somebody else's transaction that has not ended holds the record, as for
+	// Create; nothing was written and nothing will be.
 	Update(ctx context.Context, w *Write) (Snapshot, error)
 
 	// Get returns the record; ErrNotFound when there is none, ErrUnreadable
-	// when there is one that this version cannot read.
+	// when there is one that this version cannot read. What an open transaction
+	// has written is not there yet; a store may answer ErrBusy instead.
 	Get(ctx context.Context, id ID) (Snapshot, error)
 
 	// Response returns the response kept for a record, exactly as attached;

@@ -181,11 +181,16 @@ func (x *exchange) standing(rec *counterfoil.Record) {
 			return
 		}
 	}
-	if rec.State.Settled() && rec.Outcome.Class != counterfoil.OutcomeUnknown {
+	if known(rec) {
 		x.processed(rec)
 		return
 	}
 	x.unknown(rec, 0)
+}
+
+// known reports that the record says what came of its request.
+func known(rec *counterfoil.Record) bool {
+	return rec.State.Settled() && rec.Outcome.Class != counterfoil.OutcomeUnknown
 }
 
 // replay sends a kept response. It returns false, and has done nothing, where

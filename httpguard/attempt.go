@@ -39,6 +39,27 @@ func (a *Attempt) Operation() *policy.Operation { return a.x.claim.Operation() }
 // send nothing.
 func (a *Attempt) Dispatch(ctx context.Context) error { return a.x.claim.Dispatch(ctx) }
 
+// CompleteIn writes the outcome into the record through s, a store inside the
+// handler's own transaction, beside what the handler writes there: one commit
+// makes both durable, or neither. On any error roll back; the errors are those
+// of [counterfoil.Claim.CompleteIn].
+//
+// Commit before returning, then answer with out.Status: the answer leaves, and
+// is kept for replays. Once it is committed the outcome stands whatever else the
+// handler does: another answer is withheld, and the caller told that the
+// request has been processed. A transaction that was rolled back leaves the
+// attempt as if CompleteIn had never been called.
+func (a *Attempt) CompleteIn(ctx context.Context, s counterfoil.Store, out counterfoil.Outcome) error {
+	x := a.x
+	if out.Resource != "" {
+		out.Resource = localResource(out.Resource, x.r.Host, x.r.URL.EscapedPath())
+	}
+	x.mu.Lock()
+	x.told = out
+	x.mu.Unlock()
+	return x.claim.CompleteIn(ctx, s, out)
+}
+
 // NoEffect states that nothing happened, whatever status is answered: the same
 // key may run again. reason is kept in the record; put no secrets in it.
 func (a *Attempt) NoEffect(reason string) { a.say(statement{kind: saidNoEffect, reason: reason}) }

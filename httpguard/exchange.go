@@ -46,6 +46,7 @@ type exchange struct {
 
 	mu    sync.Mutex // guards what follows and the recorder
 	said  statement
+	told  counterfoil.Outcome // by CompleteIn; committed or not
 	ended bool        // the handler has returned
 	over  bool        // the caller has been answered; the handler may still run
 	outer http.Header // what middleware had set, where the answer is not the handler's
@@ -162,7 +163,11 @@ func (x *exchange) thrown() {
 		return
 	}
 	x.over = true
-	if _, err := x.claim.Unknown(x.r.Context(), counterfoil.EvidencePanic, 0, "the handler panicked"); err != nil {
+	_, err := x.claim.Unknown(x.r.Context(), counterfoil.EvidencePanic, 0, "the handler panicked")
+	switch {
+	case errors.Is(err, counterfoil.ErrSettled):
+		x.g.warn(x.r.Context(), "the handler panicked when its outcome was recorded already; that stands", "record", x.record)
+	case err != nil:
 		x.g.warn(x.r.Context(), "a panic could not be recorded; the claim will lapse", "record", x.record, "error", err)
 	}
 	x.done(ResultUnknown, 0)
@@ -215,18 +220,24 @@ func (x *exchange) expired() {
 	x.rec.phase = late
 	x.outer = cloneHeader(x.w.Header(), 0)
 	snap, err := x.claim.Unknown(x.r.Context(), counterfoil.EvidenceDeadline, 0, "the handler passed its deadline")
-	if err != nil {
+	stands := errors.Is(err, counterfoil.ErrSettled) && known(&snap.Record)
+	if err != nil && !stands {
 		x.g.warn(x.r.Context(), "a passed deadline could not be recorded; the claim will lapse", "record", x.record, "error", err)
 	}
 	if x.r.ProtoMajor == 1 {
 		// The connection stays taken until the handler returns.
 		x.w.Header().Set("Connection", "close")
 	}
-	x.mark(ResultUnknown, &snap.Record)
-	x.problem(&Problem{
-		Code: ProblemOutcomeUnknown, Status: http.StatusGatewayTimeout,
-		Detail: "the operation did not answer in time; it may have taken effect. Ask again with the same key",
-	}, ResultUnknown)
+	if stands {
+		// The handler committed it, and goes on; its answer may still be kept.
+		x.processed(&snap.Record)
+	} else {
+		x.mark(ResultUnknown, &snap.Record)
+		x.problem(&Problem{
+			Code: ProblemOutcomeUnknown, Status: http.StatusGatewayTimeout,
+			Detail: "the operation did not answer in time; it may have taken effect. Ask again with the same key",
+		}, ResultUnknown)
+	}
 	_ = http.NewResponseController(x.w).Flush()
 }
 

@@ -72,6 +72,9 @@ func (x *exchange) judge() finding {
 		return none
 	}
 	final.outcome.Resource = x.resource(status)
+	if t := x.told; t.Resource != "" && t.Class == final.outcome.Class && (t.Status == 0 || t.Status == status) {
+		final.outcome.Resource = t.Resource // the record has it so
+	}
 	return final
 }
 

@@ -87,6 +87,8 @@ func (x *exchange) find() (*Answer, *Problem) {
 	switch {
 	case errors.Is(err, counterfoil.ErrNotFound):
 		return nil, x.absent(ctx, sent)
+	case errors.Is(err, counterfoil.ErrBusy):
+		return nil, &Problem{Code: ProblemInProgress, RetryAfter: time.Second, Detail: "look again"}
 	case err != nil:
 		x.g.warn(ctx, "a lookup failed", "record", x.record, "error", err)
 		return nil, storeUnavailable()

@@ -265,6 +265,41 @@ func TestC74RenewedBetweenReadAndWrite(t *testing.T) {
 	}
 }
 
+// busy is a store one of whose records a transaction holds.
+type busy struct {
+	counterfoil.Store
+	id   counterfoil.ID
+	free bool
+}
+
+func (b *busy) Update(ctx context.Context, w *counterfoil.Write) (counterfoil.Snapshot, error) {
+	if w.Record.ID == b.id && !b.free {
+		return counterfoil.Snapshot{}, counterfoil.ErrBusy
+	}
+	return b.Store.Update(ctx, w)
+}
+
+// TestBusyRecordStopsNobody: a record that a transaction holds is left for a
+// later pass, at once; the others are moved all the same.
+func TestBusyRecordStopsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &busy{Store: newStore()}
+		e := open(t, s, rules(1, policy.DispatchImplicit))
+		s.id = begin(t, e, "held", counterfoil.VerdictProceed).ID
+		time.Sleep(time.Millisecond)
+		begin(t, e, "other", counterfoil.VerdictProceed)
+		time.Sleep(lease + time.Millisecond)
+		w := reconcile.New(e, reconcile.Options{Batch: 1})
+		start := time.Now()
+		once(t, w, reconcile.Report{Examined: 2, Left: 1, Unknown: 1})
+		if took := time.Since(start); took != 0 {
+			t.Errorf("took %s", took)
+		}
+		s.free = true
+		once(t, w, reconcile.Report{Examined: 1, Unknown: 1})
+	})
+}
+
 // TestAllPages: a pass goes through every page, in batches.
 func TestAllPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

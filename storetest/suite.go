@@ -25,6 +25,11 @@ type Options struct {
 	// time do not apply then.
 	OwnClock bool
 
+	// FollowsClock declares that the store's time goes back when its clock is set
+	// back, as a database server's does. What that costs is said in the store's
+	// own documentation.
+	FollowsClock bool
+
 	// Spoil changes the stored record of id, behind the store's back, into one
 	// of a version that it cannot read. Nil when that cannot be arranged.
 	Spoil func(t testing.TB, s counterfoil.Store, id counterfoil.ID)
@@ -43,6 +48,7 @@ const (
 	needClock  need = "its clock cannot be set"
 	needReopen need = "nothing outlives it"
 	needSpoil  need = "its records cannot be spoilt"
+	needSteady need = "its time follows its clock back"
 )
 
 // needs lists the tests that do not apply to every store. A test that asks for
@@ -51,13 +57,13 @@ var needs = map[string][]need{
 	"C74 equality is alive": {needClock},
 	"C74 an unknown record closes when its time has come and not before": {needClock},
 	"C86 the horizon counts from completion":                             {needClock},
-	"P10 the store's time does not go back":                              {needClock},
+	"P10 the store's time does not go back":                              {needClock, needSteady},
 	"a record is announced, answers for the grace, and goes":             {needClock},
 	"sweep judges to the millisecond":                                    {needClock},
 
 	"P2 P3 what was acknowledged is there after the store was opened again": {needReopen},
 	"P2 no claim of many callers is lost":                                   {needReopen},
-	"P10 time does not go back over opening again":                          {needClock, needReopen},
+	"P10 time does not go back over opening again":                          {needClock, needReopen, needSteady},
 	"deletions stay done, and quotas stay counted, over opening again":      {needReopen},
 
 	"an unreadable record is never absent": {needSpoil},
@@ -66,7 +72,7 @@ var needs = map[string][]need{
 // lacks is the first need that a store with these options does not meet, or "".
 func (o *Options) lacks(name string) need {
 	for _, n := range needs[name] {
-		if n == needClock && o.OwnClock || n == needReopen && o.Reopen == nil || n == needSpoil && o.Spoil == nil {
+		if n == needClock && o.OwnClock || n == needReopen && o.Reopen == nil || n == needSpoil && o.Spoil == nil || n == needSteady && o.FollowsClock {
 			return n
 		}
 	}

@@ -254,7 +254,7 @@ var sweepTests = []test{
 				snap, err := f.store.Update(f.ctx, w)
 				if err == nil {
 					rs[j] = snap.Record
-				} else if !errors.Is(err, counterfoil.ErrConflict) && !errors.Is(err, counterfoil.ErrFenced) {
+				} else if !lost(err) && !errors.Is(err, counterfoil.ErrFenced) {
 					f.Error(err)
 				}
 			}

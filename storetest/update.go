@@ -96,8 +96,8 @@ var updateTests = []test{
 				case err == nil:
 					won.Add(1)
 					winner = snap.Record
-				case !errors.Is(err, counterfoil.ErrConflict):
-					f.Errorf("round %d: got %v, want ErrConflict", round, err)
+				case !lost(err):
+					f.Errorf("round %d: got %v, want ErrConflict or ErrBusy", round, err)
 				}
 			})
 			if won.Load() != 1 || winner.Rev != r.Rev+1 {
@@ -208,10 +208,16 @@ func (f *fixture) addOne(id counterfoil.ID) error {
 		}
 		w := next(snap.Record)
 		w.Record.Attempt++
-		if _, err = f.store.Update(context.Background(), w); !errors.Is(err, counterfoil.ErrConflict) {
+		if _, err = f.store.Update(context.Background(), w); !lost(err) {
 			return err
 		}
 	}
+}
+
+// lost reports that a write came after another, or met one under way, and that
+// its caller has to read again.
+func lost(err error) bool {
+	return errors.Is(err, counterfoil.ErrConflict) || errors.Is(err, counterfoil.ErrBusy)
 }
 
 // scribble changes everything that r points to.

@@ -25,6 +25,7 @@ var arrows = map[string][]string{
 
 	"reconcile": {".", "policy", "internal/loop"},
 	"sweep":     {".", "policy", "internal/loop"},
+	"storecopy": {".", "policy", "internal/loop"},
 
 	"fingerprint": {".", "policy"},
 	"policyfile":  {"policy"},

@@ -16,7 +16,7 @@ var commands = []string{
 	"counterfoil doctor", "counterfoil help", "counterfoil key new",
 	"counterfoil policy check", "counterfoil policy diff", "counterfoil policy explain", "counterfoil policy schema",
 	"counterfoil record list", "counterfoil record resolve", "counterfoil record show",
-	"counterfoil serve", "counterfoil store backup", "counterfoil store trust", "counterfoil sweep", "counterfoil version",
+	"counterfoil serve", "counterfoil store backup", "counterfoil store copy", "counterfoil store trust", "counterfoil sweep", "counterfoil version",
 }
 
 func walkCommands(c *cobra.Command, visit func(*cobra.Command)) {
@@ -96,6 +96,14 @@ func TestWrongUsageExitsWith2AndSaysWhatToWrite(t *testing.T) {
 		{"record resolve " + id + " --absent --proof quiet --reason r", "write cancelled or deduped"},
 		{"store trust", "say why with --reason"},
 		{"store backup", "takes the directory"},
+		{"store copy", "say which store with --from"},
+		{"store copy --from pebble:a", "say which store with --to"},
+		{"store copy --from pebble:none --to mysql://u:secret@db/x", "--to: it is not the address of a store; write pebble:./data"},
+		{"store copy --from memory: --to pebble:a", "--from: a memory store lives only inside a running serve"},
+		{"store copy --from pebble:a --to memory:", "--to: a memory store lives only inside a running serve"},
+		{"store copy --from pebble:./a --to pebble:b/../a", "are the same store"},
+		{"store copy --from pebble:none --to pebble:a", "no store there: none is not the directory of a store"},
+		{"store copy a b", "takes no arguments, but --from and --to"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {

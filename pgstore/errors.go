@@ -1,0 +1,18 @@
+package pgstore
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/counterfoil/counterfoil"
+)
+
+// ErrReadOnly is returned when the transaction, or the server, takes no writes:
+// a claim cannot be made there. It wraps [counterfoil.ErrUnavailable].
+var ErrReadOnly = fmt.Errorf("%w: the transaction is read-only", counterfoil.ErrUnavailable)
+
+// ErrSchema is returned by Open when the tables are missing, or are of another
+// version than [SchemaVersion].
+var ErrSchema = errors.New("the tables are not those of this version")
+
+var errClosed = fmt.Errorf("pgstore: %w", counterfoil.ErrClosed)
