@@ -48,7 +48,10 @@ func TestBusyBegin(t *testing.T) {
 	for name, c := range sets {
 		t.Run(name, func(t *testing.T) {
 			changes := append(with(waits(3*time.Second)), c.changes...)
-			inTxWorld(t, func(t *testing.T, w *world, s *txStore) {
+			reads(t, func(t *testing.T, w *world, s *txStore) {
+				if name == "completed" {
+					s.busyReads = true // otherwise it is simply read
+				}
 				c.set(w)
 				id := w.id("k")
 				before, _ := w.store.Get(t.Context(), id)

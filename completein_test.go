@@ -516,6 +516,11 @@ func TestCompleteInErrors(t *testing.T) {
 			want := map[fault]counterfoil.State{refuse: counterfoil.Unknown, lose: counterfoil.Completed}[f]
 			w.state(c.ID(), want)
 		}
+		// A transaction may go on seeing what it saw: it is asked once more, no oftener.
+		moves := &stubborn{Store: s.begin(), err: counterfoil.ErrConflict}
+		if err := w.claim("k").CompleteIn(t.Context(), moves, succeeded); !errors.Is(err, counterfoil.ErrUnavailable) || moves.calls != 2 {
+			t.Errorf("error %v after %d calls", err, moves.calls)
+		}
 		w.idle()
 	})
 }

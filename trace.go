@@ -12,7 +12,8 @@ type Trace struct {
 	Refused func(operation string, err error)
 	// StoreCall is called after every store call on the path of a request.
 	StoreCall func(StoreCall)
-	// Ended is called when a claim ended and the store confirmed it.
+	// Ended is called when a claim ended and the store confirmed it; for a claim
+	// in a caller's transaction, when the caller says that it committed.
 	Ended func(Ended)
 	// Unconfirmed is called when the effect ran and the store did not confirm
 	// its outcome in time.

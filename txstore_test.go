@@ -19,7 +19,8 @@ type txStore struct {
 
 	mu   sync.Mutex // guards what follows, and every transaction
 	held map[counterfoil.ID]*tx
-	// busyReads: Get answers ErrBusy too, as a store may.
+	// busyReads: what only reads a held record is answered ErrBusy too, as a
+	// store may.
 	busyReads bool
 	// refused is how many writes were answered ErrBusy.
 	refused int
@@ -54,6 +55,16 @@ func (s *txStore) hold(id counterfoil.ID, t *tx) error {
 	return nil
 }
 
+// unread reports that t cannot tell whether there is a record with id: another
+// transaction inserts it, or reads wait for that.
+func (s *txStore) unread(ctx context.Context, id counterfoil.ID, t *tx) bool {
+	if h := s.held[id]; h == nil || h == t {
+		return false
+	}
+	_, err := s.Store.Get(ctx, id)
+	return err != nil || s.busyReads
+}
+
 func (s *txStore) busy() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +74,8 @@ func (s *txStore) busy() int {
 func (s *txStore) Create(ctx context.Context, d *counterfoil.Draft) (counterfoil.Standing, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.hold(d.Record.ID, nil); err != nil {
-		return counterfoil.Standing{}, err
+	if s.unread(ctx, d.Record.ID, nil) {
+		return counterfoil.Standing{}, counterfoil.ErrBusy
 	}
 	return s.Store.Create(ctx, d)
 }
@@ -104,7 +115,7 @@ func (t *tx) last(ctx context.Context, id counterfoil.ID) (counterfoil.Snapshot,
 func (t *tx) Create(ctx context.Context, d *counterfoil.Draft) (counterfoil.Standing, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h := t.held[d.Record.ID]; h != nil && h != t {
+	if t.unread(ctx, d.Record.ID, t) {
 		return counterfoil.Standing{}, counterfoil.ErrBusy
 	}
 	snap, err := t.last(ctx, d.Record.ID)

@@ -47,9 +47,9 @@ type exchange struct {
 	mu    sync.Mutex // guards what follows and the recorder
 	said  statement
 	told  counterfoil.Outcome // by CompleteIn; committed or not
-	ended bool        // the handler has returned
-	over  bool        // the caller has been answered; the handler may still run
-	outer http.Header // what middleware had set, where the answer is not the handler's
+	ended bool                // the handler has returned
+	over  bool                // the caller has been answered; the handler may still run
+	outer http.Header         // what middleware had set, where the answer is not the handler's
 	timer *time.Timer
 }
 

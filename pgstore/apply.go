@@ -15,14 +15,16 @@ import (
 
 // applier is the function counterfoil_apply of one schema.
 type applier struct {
-	sql   string // its call, for binary parameters and results
-	locks locks
+	sql     string // its call, for binary parameters and results
+	textSQL string // its call through database/sql
+	locks   locks
 }
 
 func newApplier(schema, quoted string) applier {
 	return applier{
-		sql:   "SELECT n, outcome, as_of, forgotten, rec, response FROM " + quoted + ".counterfoil_apply($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24)",
-		locks: newLocks(schema),
+		sql:     "SELECT n, outcome, as_of, forgotten, rec, response FROM " + quoted + ".counterfoil_apply($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24)",
+		textSQL: textSQL(quoted),
+		locks:   newLocks(schema),
 	}
 }
 

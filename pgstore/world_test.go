@@ -77,7 +77,7 @@ func open(t testing.TB, url string, o pgstore.Options) *pgstore.Store {
 // function counterfoil_now is replaced, and reads a table that is written
 // before each call.
 type timed struct {
-	*pgstore.Store
+	counterfoil.Store
 	url   string
 	clock *storetest.Clock
 	pool  *pgxpool.Pool
@@ -89,7 +89,7 @@ type timed struct {
 	last time.Time
 }
 
-func newTimed(t testing.TB, url string, s *pgstore.Store, clock *storetest.Clock) *timed {
+func newTimed(t testing.TB, url string, s counterfoil.Store, clock *storetest.Clock) *timed {
 	t.Helper()
 	pgtest.Exec(t, url, `CREATE TABLE IF NOT EXISTS test_clock (at timestamptz);
 		CREATE OR REPLACE FUNCTION counterfoil_now() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT coalesce((SELECT max(at) FROM test_clock), clock_timestamp())'`)

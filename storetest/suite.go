@@ -30,6 +30,10 @@ type Options struct {
 	// own documentation.
 	FollowsClock bool
 
+	// SharedQuota declares that callers at once may pass a principal's bound by as
+	// many as they are.
+	SharedQuota bool
+
 	// Spoil changes the stored record of id, behind the store's back, into one
 	// of a version that it cannot read. Nil when that cannot be arranged.
 	Spoil func(t testing.TB, s counterfoil.Store, id counterfoil.ID)
@@ -49,6 +53,7 @@ const (
 	needReopen need = "nothing outlives it"
 	needSpoil  need = "its records cannot be spoilt"
 	needSteady need = "its time follows its clock back"
+	needQuota  need = "callers at once may pass the bound"
 )
 
 // needs lists the tests that do not apply to every store. A test that asks for
@@ -67,12 +72,14 @@ var needs = map[string][]need{
 	"deletions stay done, and quotas stay counted, over opening again":      {needReopen},
 
 	"an unreadable record is never absent": {needSpoil},
+
+	"P13 callers at once do not pass the bound": {needQuota},
 }
 
 // lacks is the first need that a store with these options does not meet, or "".
 func (o *Options) lacks(name string) need {
 	for _, n := range needs[name] {
-		if n == needClock && o.OwnClock || n == needReopen && o.Reopen == nil || n == needSpoil && o.Spoil == nil || n == needSteady && o.FollowsClock {
+		if n == needClock && o.OwnClock || n == needReopen && o.Reopen == nil || n == needSpoil && o.Spoil == nil || n == needSteady && o.FollowsClock || n == needQuota && o.SharedQuota {
 			return n
 		}
 	}
