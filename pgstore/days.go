@@ -31,8 +31,7 @@ func (d *days) want(s *Store, st *step) {
 	if d.busy || need <= d.ahead && now.Sub(d.made) < daysEvery || need > d.ahead && now.Sub(d.made) < time.Second {
 		return
 	}
-	d.busy = true
-	s.workers.Go(func() {
+	d.busy = s.background(func() {
 		ctx, cancel := context.WithTimeout(s.stop, time.Minute)
 		defer cancel()
 		err := s.makeDays(ctx, need)

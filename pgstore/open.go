@@ -36,6 +36,10 @@ type Store struct {
 	cancel        context.CancelFunc
 	closed        atomic.Bool
 
+	mu       sync.Mutex // guards what follows
+	underWay map[*pgxpool.Conn]struct{}
+	hangUp   bool // every connection is ended, and none is used any more
+
 	days  days
 	stats statsCache
 }
@@ -216,17 +220,70 @@ func checkVersion(ctx context.Context, conn *pgx.Conn, quoted, name string) erro
 // Info implements [counterfoil.Store].
 func (s *Store) Info() counterfoil.Info { return s.info }
 
-// Close finishes what is queued and closes the pool.
+// closeTimeout is how long Close waits for what the server has not answered.
+const closeTimeout = 5 * time.Second
+
+// Close finishes what is queued and closes the pool. What the server does not
+// answer in 5 s, a commit that waits for a standby for one, is left to it: the
+// connection is ended and the callers get an error. Nothing is cancelled.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
+	s.mu.Lock() // no background work begins after this
+	was := s.closed.Swap(true)
+	s.mu.Unlock()
+	if was {
 		return nil
 	}
 	s.writes.close()
 	s.reads.close()
+	impatient := time.AfterFunc(closeTimeout, s.endConnections)
 	s.workers.Wait()
+	impatient.Stop()
 	s.cancel()
 	s.pool.Close()
 	return nil
+}
+
+// background runs f beside the callers, unless the store is closing.
+func (s *Store) background(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return false
+	}
+	s.workers.Go(f)
+	return true
+}
+
+// begin notes that a batch is under way on the connection; false when there is
+// to be none.
+func (s *Store) begin(conn *pgxpool.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hangUp {
+		return false
+	}
+	if s.underWay == nil {
+		s.underWay = map[*pgxpool.Conn]struct{}{}
+	}
+	s.underWay[conn] = struct{}{}
+	return true
+}
+
+func (s *Store) end(conn *pgxpool.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.underWay, conn)
+}
+
+// endConnections makes calls that are under way fail.
+func (s *Store) endConnections() {
+	s.cancel() // nobody waits for a connection any longer
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hangUp = true
+	for conn := range s.underWay {
+		_ = conn.Conn().PgConn().Conn().Close()
+	}
 }
 
 // redact takes the password out of an error that quotes a URL.

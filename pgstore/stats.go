@@ -19,11 +19,11 @@ type statsCache struct {
 	until time.Time
 }
 
-// Counting reads every record. A count that took t stands for 100 t, so that
-// counting never takes more than a hundredth of the server's time; one that
-// took less than statsFree is made anew each time.
+// Counting reads every record. Above statsFree of them, a count that took t
+// stands for 100 t, so that counting never takes more than a hundredth of the
+// server's time; fewer are counted anew each time.
 const (
-	statsFree  = 20 * time.Millisecond
+	statsFree  = 100_000
 	statsShare = 100
 )
 
@@ -43,8 +43,12 @@ func (s *Store) Stats(ctx context.Context) (counterfoil.Stats, error) {
 	if err != nil {
 		return counterfoil.Stats{}, fmt.Errorf("pgstore: stats: %w", err)
 	}
-	if took := time.Since(start); took > statsFree {
-		c.last, c.until = cloneStats(out), time.Now().Add(statsShare*took)
+	var total int64
+	for _, o := range out.Operations {
+		total += o.Total()
+	}
+	if total > statsFree {
+		c.last, c.until = cloneStats(out), time.Now().Add(statsShare*time.Since(start))
 	}
 	return out, nil
 }

@@ -77,54 +77,57 @@ func (s *eachInTx) Response(ctx context.Context, id counterfoil.ID, rev uint64) 
 // TestInTx runs the suite with every step in a transaction of the caller's, of
 // both kinds and at both ends of isolation.
 func TestInTx(t *testing.T) {
-	for _, kind := range []string{"pgx", "sql"} {
-		for _, iso := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.Serializable} {
-			t.Run(kind+"/"+string(iso), func(t *testing.T) {
-				o := suite(lossy)
-				o.SharedQuota = true
-				wrap := func(t testing.TB, s *pgstore.Store, url string) counterfoil.Store {
-					if kind == "sql" {
-						db, err := sql.Open("pgx", url)
-						if err != nil {
-							t.Fatal(err)
-						}
-						t.Cleanup(func() { db.Close() })
-						level := sql.LevelReadCommitted
-						if iso == pgx.Serializable {
-							level = sql.LevelSerializable
-						}
-						return &eachInTx{s, func(ctx context.Context) (*pgstore.TxStore, func() error, func() error, error) {
-							tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: level})
-							if err != nil {
-								return nil, nil, nil, err
-							}
-							return s.InSQLTx(tx), tx.Commit, tx.Rollback, nil
-						}}
+	for _, mode := range []struct {
+		kind string
+		iso  pgx.TxIsoLevel
+	}{{"pgx", pgx.ReadCommitted}, {"pgx", pgx.Serializable}, {"sql", pgx.ReadCommitted}} {
+		kind, iso := mode.kind, mode.iso
+		t.Run(kind+"/"+string(iso), func(t *testing.T) {
+			t.Parallel()
+			o := suite(lossy)
+			o.SharedQuota, o.Brief = true, true
+			wrap := func(t testing.TB, s *pgstore.Store, url string) counterfoil.Store {
+				if kind == "sql" {
+					db, err := sql.Open("pgx", url)
+					if err != nil {
+						t.Fatal(err)
 					}
-					pool := poolOf(t, url)
+					t.Cleanup(func() { db.Close() })
+					level := sql.LevelReadCommitted
+					if iso == pgx.Serializable {
+						level = sql.LevelSerializable
+					}
 					return &eachInTx{s, func(ctx context.Context) (*pgstore.TxStore, func() error, func() error, error) {
-						tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: iso})
+						tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: level})
 						if err != nil {
 							return nil, nil, nil, err
 						}
-						bg := context.WithoutCancel(ctx)
-						return s.InTx(tx), func() error { return tx.Commit(bg) }, func() error { return tx.Rollback(bg) }, nil
+						return s.InSQLTx(tx), tx.Commit, tx.Rollback, nil
 					}}
 				}
-				o.Open = func(t testing.TB, clock *storetest.Clock) counterfoil.Store {
-					url := database(t)
-					return newTimed(t, url, wrap(t, open(t, url, lossy), url), clock)
-				}
-				o.Reopen = func(t testing.TB, s counterfoil.Store, clock *storetest.Clock) counterfoil.Store {
-					old := s.(*timed)
-					if err := old.Close(); err != nil {
-						t.Fatal(err)
+				pool := poolOf(t, url)
+				return &eachInTx{s, func(ctx context.Context) (*pgstore.TxStore, func() error, func() error, error) {
+					tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: iso})
+					if err != nil {
+						return nil, nil, nil, err
 					}
-					return newTimed(t, old.url, wrap(t, open(t, old.url, lossy), old.url), clock)
+					bg := context.WithoutCancel(ctx)
+					return s.InTx(tx), func() error { return tx.Commit(bg) }, func() error { return tx.Rollback(bg) }, nil
+				}}
+			}
+			o.Open = func(t testing.TB, clock *storetest.Clock) counterfoil.Store {
+				url := database(t)
+				return newTimed(t, url, wrap(t, open(t, url, lossy), url), clock)
+			}
+			o.Reopen = func(t testing.TB, s counterfoil.Store, clock *storetest.Clock) counterfoil.Store {
+				old := s.(*timed)
+				if err := old.Close(); err != nil {
+					t.Fatal(err)
 				}
-				storetest.Run(t, o)
-			})
-		}
+				return newTimed(t, old.url, wrap(t, open(t, old.url, lossy), old.url), clock)
+			}
+			storetest.Run(t, o)
+		})
 	}
 }
 

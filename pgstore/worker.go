@@ -38,10 +38,15 @@ func (w *worker) run() {
 			w.unreachable(batch, err)
 			continue
 		}
-		if len(batch) > 0 {
+		if len(batch) > 0 && w.s.begin(conn) {
 			// Stable: steps of one ID keep their order.
 			slices.SortStableFunc(batch, func(a, b *step) int { return a.id.Compare(b.id) })
 			w.batch(conn, batch)
+			w.s.end(conn)
+		} else {
+			for _, s := range batch {
+				s.answer(answer{err: errClosed})
+			}
 		}
 		conn.Release()
 	}

@@ -27,16 +27,24 @@ var lossy = pgstore.Options{AcceptLoss: true}
 // the time that making one takes.
 var databases struct {
 	sync.Mutex
-	free []string
+	free map[string][]string // by how they were made
 }
 
 // database has the tables, and nothing in them. It belongs to the test.
 func database(t testing.TB) string {
 	t.Helper()
+	return databaseWith(t, migrate.Options{})
+}
+
+// databaseWith has tables made in another way. Its URL names the schema, so
+// that the test need not.
+func databaseWith(t testing.TB, o migrate.Options) string {
+	t.Helper()
+	kind := fmt.Sprint(o.Schema, o.Partitions)
 	databases.Lock()
 	var url string
-	if n := len(databases.free); n > 0 {
-		url, databases.free = databases.free[n-1], databases.free[:n-1]
+	if free := databases.free[kind]; len(free) > 0 {
+		url, databases.free[kind] = free[len(free)-1], free[:len(free)-1]
 	}
 	databases.Unlock()
 	if url == "" {
@@ -44,8 +52,11 @@ func database(t testing.TB) string {
 		name := fmt.Sprintf("again%d", again.Add(1))
 		pgtest.Exec(t, s.URL("postgres"), "CREATE DATABASE "+name)
 		url = s.URL(name)
-		if _, err := migrate.Up(t.Context(), url, migrate.Options{}); err != nil {
+		if _, err := migrate.Up(t.Context(), url, o); err != nil {
 			t.Fatal(err)
+		}
+		if o.Schema != "" {
+			url = with(t, url, `search_path="`+o.Schema+`"`)
 		}
 	}
 	t.Cleanup(func() {
@@ -55,7 +66,10 @@ func database(t testing.TB) string {
 			DROP TABLE IF EXISTS test_clock`)
 		databases.Lock()
 		defer databases.Unlock()
-		databases.free = append(databases.free, url)
+		if databases.free == nil {
+			databases.free = map[string][]string{}
+		}
+		databases.free[kind] = append(databases.free[kind], url)
 	})
 	return url
 }
@@ -91,8 +105,9 @@ type timed struct {
 
 func newTimed(t testing.TB, url string, s counterfoil.Store, clock *storetest.Clock) *timed {
 	t.Helper()
+	schema := pgtest.Value[string](t, url, "SELECT quote_ident(current_schema())")
 	pgtest.Exec(t, url, `CREATE TABLE IF NOT EXISTS test_clock (at timestamptz);
-		CREATE OR REPLACE FUNCTION counterfoil_now() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT coalesce((SELECT max(at) FROM test_clock), clock_timestamp())'`)
+		CREATE OR REPLACE FUNCTION counterfoil_now() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT coalesce((SELECT max(at) FROM `+schema+`.test_clock), clock_timestamp())'`)
 	pool, err := pgxpool.New(context.Background(), url)
 	if err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ func (f *fixture) reopen() {
 
 // rounds is how often a race is run.
 func (f *fixture) rounds(n int) int {
-	if testing.Short() {
+	if testing.Short() || f.o.Brief {
 		return max(n/10, 10)
 	}
 	return n

@@ -30,6 +30,10 @@ type Options struct {
 	// own documentation.
 	FollowsClock bool
 
+	// Brief runs a tenth of the rounds of each race, as -short does: for a second
+	// and third way to the same store.
+	Brief bool
+
 	// SharedQuota declares that callers at once may pass a principal's bound by as
 	// many as they are.
 	SharedQuota bool

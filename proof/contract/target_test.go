@@ -1,5 +1,5 @@
 // Package contract holds contract.md §4's table against both doors, the
-// middleware in a Go server and the proxy of the real binary, on both stores,
+// middleware in a Go server and the proxy of the real binary, on every store,
 // with the same test code.
 package contract
 
@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,8 +17,10 @@ import (
 	"github.com/counterfoil/counterfoil/httpguard"
 	"github.com/counterfoil/counterfoil/memstore"
 	"github.com/counterfoil/counterfoil/pebblestore"
+	"github.com/counterfoil/counterfoil/pgstore"
 	"github.com/counterfoil/counterfoil/policyfile"
 	"github.com/counterfoil/counterfoil/proof/binary"
+	"github.com/counterfoil/counterfoil/proof/database"
 	"github.com/counterfoil/counterfoil/proof/witness"
 	"github.com/counterfoil/counterfoil/reconcile"
 	"github.com/counterfoil/counterfoil/sweep"
@@ -156,8 +159,10 @@ type door struct {
 var doors = []door{
 	{"middleware/memory", func(t *testing.T, f fault) *target { return middleware(t, memory(t), f) }},
 	{"middleware/pebble", func(t *testing.T, f fault) *target { return middleware(t, pebble(t), f) }},
+	{"middleware/postgres", func(t *testing.T, f fault) *target { return middleware(t, postgres(t), f) }},
 	{"proxy/memory", func(t *testing.T, f fault) *target { return proxy(t, "memory:", f) }},
 	{"proxy/pebble", func(t *testing.T, f fault) *target { return proxy(t, "pebble:./data", f) }},
+	{"proxy/postgres", func(t *testing.T, f fault) *target { return proxy(t, database.Lend(t), f) }},
 }
 
 // everyDoor runs the test against a fresh target of each door.
@@ -184,6 +189,15 @@ func memory(t *testing.T) counterfoil.Store {
 
 func pebble(t *testing.T) counterfoil.Store {
 	s, err := pebblestore.Open(t.TempDir(), pebblestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func postgres(t *testing.T) counterfoil.Store {
+	s, err := pgstore.Open(t.Context(), database.Lend(t), pgstore.Options{AcceptLoss: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +267,7 @@ func proxy(t *testing.T, store string, f fault) *target {
 	up.Start()
 	t.Cleanup(up.Close)
 	more := []string{}
-	if store == "memory:" {
+	if !strings.HasPrefix(store, "pebble:") { // the shared server runs without fsync
 		more = append(more, "accept: [may-lose-acknowledged-claims]")
 	}
 	setup := binary.NewSetup(t, binary.Build(t, true), up.URL, store, policyText, more...)

@@ -45,6 +45,7 @@ const (
 	notFound               // get, update
 	conflict               // update: rev moved, token did not
 	fenced                 // update: token changed
+	busy                   // another transaction holds it: nothing was written
 	unsure                 // could not find out: the call may have happened
 )
 
@@ -113,7 +114,10 @@ func step(s standing, in input, out output) []standing {
 			want = output{answer: notFound}
 		}
 	}
-	if out.answer == unsure {
+	switch out.answer {
+	case busy:
+		return []standing{s}
+	case unsure:
 		return []standing{s, after}
 	}
 	if out != want {
@@ -131,6 +135,8 @@ func answerOf(err error) answer {
 		return conflict
 	case errors.Is(err, counterfoil.ErrFenced):
 		return fenced
+	case errors.Is(err, counterfoil.ErrBusy):
+		return busy
 	}
 	return unsure
 }
