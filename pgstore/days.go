@@ -34,7 +34,7 @@ func (d *days) want(s *Store, st *step) {
 	d.busy = s.background(func() {
 		ctx, cancel := context.WithTimeout(s.stop, time.Minute)
 		defer cancel()
-		err := s.makeDays(ctx, need)
+		err := s.makeDays(ctx, need, false)
 		d.mu.Lock()
 		d.busy = false
 		d.mu.Unlock()
@@ -44,10 +44,11 @@ func (d *days) want(s *Store, st *step) {
 	})
 }
 
-// makeDays makes the days that lie ahead and drops those that are over.
-func (s *Store) makeDays(ctx context.Context, ahead int) error {
+// makeDays makes the days that lie ahead and, when over is set, drops those that
+// are over: at the end of a pass, when no record refers to them any more.
+func (s *Store) makeDays(ctx context.Context, ahead int, over bool) error {
 	var made, dropped int
-	err := s.pool.QueryRow(ctx, "SELECT made, dropped FROM "+s.schema+".counterfoil_days($1)", ahead).Scan(&made, &dropped)
+	err := s.pool.QueryRow(ctx, "SELECT made, dropped FROM "+s.schema+".counterfoil_days($1, $2)", ahead, over).Scan(&made, &dropped)
 	d := &s.days
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -98,7 +98,7 @@ func OpenConfig(ctx context.Context, config *pgxpool.Config, o Options) (_ *Stor
 		go (&worker{s, s.writes}).run()
 		go (&worker{s, s.reads}).run()
 	}
-	if err := s.makeDays(ctx, 0); err != nil {
+	if err := s.makeDays(ctx, 0, false); err != nil {
 		s.log.Warn("days of responses could not be made ahead", "error", err)
 	}
 	return s, nil

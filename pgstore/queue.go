@@ -82,7 +82,7 @@ func (q *queue) take(limit int) []*step {
 	kept := taken[:0]
 	for _, s := range taken {
 		if s.gone(now) {
-			s.answer(answer{err: s.ctx.Err()})
+			s.answer(answer{err: errLate})
 			continue
 		}
 		kept = append(kept, s)
@@ -100,7 +100,7 @@ func (q *queue) close() {
 
 // gone reports that nobody waits for the step any longer.
 func (s *step) gone(now time.Time) bool {
-	return s.ctx.Err() != nil || !s.until.IsZero() && now.After(s.until)
+	return !s.until.IsZero() && now.After(s.until)
 }
 
 // answer gives the caller its answer; the first one counts.

@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"context"
 	"encoding/binary"
 	"hash/fnv"
 	"math"
@@ -63,7 +62,6 @@ type step struct {
 	until time.Time // when its caller stops waiting; zero: never
 	// done receives the answer once. It has room for it: nobody waits to answer.
 	done chan answer
-	ctx  context.Context
 
 	// unclear: an earlier try may have been done, its answer lost.
 	unclear bool

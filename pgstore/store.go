@@ -12,7 +12,7 @@ func (s *Store) call(ctx context.Context, q *queue, st *step) (answer, error) {
 	if err := ctx.Err(); err != nil {
 		return answer{}, err
 	}
-	st.ctx, st.done = context.WithoutCancel(ctx), make(chan answer, 1)
+	st.done = make(chan answer, 1)
 	st.until, _ = ctx.Deadline()
 	if !q.add(st) {
 		return answer{}, errClosed

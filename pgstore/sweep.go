@@ -40,7 +40,7 @@ func (s *Store) Sweep(ctx context.Context, o counterfoil.SweepOrder) (counterfoi
 			return rep, fmt.Errorf("pgstore: sweep: %w", err)
 		}
 		if rep.Next == nil {
-			if err := s.makeDays(ctx, 0); err != nil && ctx.Err() == nil {
+			if err := s.makeDays(ctx, 0, true); err != nil && ctx.Err() == nil {
 				s.log.Warn("days of responses could not be made or dropped", "error", err)
 			}
 		}

@@ -46,6 +46,10 @@ type intent struct {
 	attempt int
 	// torn counts calls that ended without the caller knowing what was done.
 	claimsTorn, completionsTorn int
+
+	// held is a claim whose effect, doing, has happened, and is not reported yet.
+	held  *counterfoil.Claim
+	doing string
 }
 
 // told is what callers of an intent hold.
@@ -64,6 +68,8 @@ func (in *intent) snapshot() told {
 type load struct {
 	t     *testing.T
 	nodes []*node
+	// fault is told of every broken promise.
+	fault func(format string, args ...any)
 
 	// frozen is not zero while nothing may be told, because no standby can
 	// confirm it; each time has a number of its own.
@@ -84,7 +90,7 @@ type load struct {
 func newLoad(t *testing.T, nodes ...*node) *load {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	return &load{t: t, nodes: nodes, rng: rand.New(rand.NewPCG(seed, 0)), refused: map[string]int{}}
+	return &load{t: t, nodes: nodes, fault: t.Errorf, rng: rand.New(rand.NewPCG(seed, 0)), refused: map[string]int{}}
 }
 
 func (l *load) dice(n int) int {
@@ -157,10 +163,10 @@ func (c *call) tell(w word, why error) word {
 		return w
 	}
 	if still {
-		l.t.Errorf("%s: a caller was told %q while no standby could confirm it", in.key, wordNames[w])
+		l.fault("%s: a caller was told %q while no standby could confirm it", in.key, wordNames[w])
 	}
 	if c.before.answer && w != replayed {
-		l.t.Errorf("%s: the answer had been given; asked again: %q", in.key, wordNames[w])
+		l.fault("%s: the answer had been given; asked again: %q", in.key, wordNames[w])
 	}
 	return w
 }
@@ -195,17 +201,17 @@ func (l *load) claim(n *node, in *intent) (word, *counterfoil.Claim) {
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		if c.frozen != 0 && l.frozen.Load() == c.frozen {
-			l.t.Errorf("%s: a claim was told while no standby could confirm it", in.key)
+			l.fault("%s: a claim was told while no standby could confirm it", in.key)
 		}
 		if c.before.answer || c.before.stands && d.Opens == counterfoil.OpensFirst {
-			l.t.Errorf("%s: a record stood, and is gone: %+v then attempt %d", in.key, c.before, d.Claim.Attempt())
+			l.fault("%s: a record stood, and is gone: %+v then attempt %d", in.key, c.before, d.Claim.Attempt())
 		}
 		in.told.stands = true
 		return created, d.Claim
 	case counterfoil.VerdictReplay:
 		in.mu.Lock()
 		if in.effects != 1 || string(d.Response) != in.answer {
-			l.t.Errorf("%s: replayed %q, want %q of %d effects", in.key, d.Response, in.answer, in.effects)
+			l.fault("%s: replayed %q, want %q of %d effects", in.key, d.Response, in.answer, in.effects)
 		}
 		lost := in.completionsTorn > 0 && !in.told.answer
 		in.mu.Unlock()
@@ -233,7 +239,7 @@ func (l *load) effect(in *intent, attempt uint32) string {
 	defer in.mu.Unlock()
 	in.effects++
 	if in.effects > 1 {
-		l.t.Errorf("P1: %s: effect %d, in attempt %d", in.key, in.effects, attempt)
+		l.fault("P1: %s: effect %d, in attempt %d", in.key, in.effects, attempt)
 	}
 	in.answer = fmt.Sprintf("%s: effect %d of attempt %d", in.key, in.effects, attempt)
 	return in.answer
@@ -316,6 +322,26 @@ func (l *load) run(workers int, stop <-chan struct{}) (wait func()) {
 		})
 	}
 	return wg.Wait
+}
+
+// grow waits until so many more callers were told the word, and then for a
+// moment at random, so that what comes next comes at any point of their calls.
+func (l *load) grow(w word, n int) {
+	l.t.Helper()
+	count := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.counts[w]
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for want := count() + n; count() < want; {
+		if time.Now().After(deadline) {
+			l.t.Errorf("only %d more are %s", n-(want-count()), wordNames[w])
+			return
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+	<-time.After(time.Duration(l.dice(50)) * time.Millisecond)
 }
 
 // during loads the nodes for as long as what takes.
@@ -402,4 +428,56 @@ func (l *load) report(least map[word]int, more string) {
 			l.t.Errorf("only %d %s, want at least %d", l.counts[w], wordNames[w], n)
 		}
 	}
+}
+
+// hold claims so many intents and lets their effects happen: their completions
+// are under way.
+func (l *load) hold(n int) []*intent {
+	l.t.Helper()
+	held := make([]*intent, n)
+	for i := range held {
+		held[i] = l.intent()
+		held[i].failsFirst = false
+	}
+	l.each(held, func(in *intent) {
+		deadline := time.Now().Add(20 * time.Second)
+		_, cl := l.claim(l.node(), in)
+		for cl == nil { // a slow machine
+			if time.Now().After(deadline) {
+				l.t.Errorf("%s: cannot be claimed", in.key)
+				return
+			}
+			<-time.After(20 * time.Millisecond)
+			_, cl = l.claim(l.node(), in)
+		}
+		in.mu.Lock()
+		in.attempt++
+		in.mu.Unlock()
+		in.held, in.doing = cl, l.effect(in, cl.Attempt())
+	})
+	return held
+}
+
+// end completes a held intent.
+func (l *load) end(in *intent, want word) {
+	if in.held == nil {
+		return
+	}
+	if w := l.complete(in, in.held, in.doing); w != want {
+		l.t.Errorf("%s: completion: %s, want %s", in.key, wordNames[w], wordNames[want])
+	}
+}
+
+// poll asks for the intents, over and over, for so long.
+func (l *load) poll(intents []*intent, long time.Duration) {
+	until := time.Now().Add(long)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for time.Now().Before(until) {
+				l.ask(l.node(), intents[l.dice(len(intents))])
+			}
+		})
+	}
+	wg.Wait()
 }

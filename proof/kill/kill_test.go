@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/counterfoil/counterfoil/proof/binary"
+	"github.com/counterfoil/counterfoil/proof/database"
 	"github.com/counterfoil/counterfoil/proof/witness"
 )
 
@@ -68,12 +69,24 @@ func TestP1P2P3KilledAnywhere(t *testing.T) {
 	}
 	t.Logf("seed %d: go test ./kill -seed %d -cycles %d", *seed, *seed, *cycles)
 	path := binary.Build(t, false)
-	const lanes = 2
-	for lane := range lanes {
-		t.Run(fmt.Sprintf("lane %d", lane), func(t *testing.T) {
+	pebble := func(*testing.T) (string, []string) { return "pebble:./data", nil }
+	lanes := []struct {
+		name   string
+		store  func(t *testing.T) (address string, more []string)
+		cycles int
+	}{
+		{"lane 0", pebble, *cycles / 2},
+		{"lane 1", pebble, *cycles / 2},
+		{"postgres", func(t *testing.T) (string, []string) {
+			return database.Lend(t), []string{"accept: [may-lose-acknowledged-claims]"}
+		}, *cycles / 10},
+	}
+	for i, lane := range lanes {
+		t.Run(lane.name, func(t *testing.T) {
 			t.Parallel()
-			l := newLane(t, path, rand.New(rand.NewPCG(*seed, uint64(lane))))
-			for range *cycles / lanes / 2 {
+			store, more := lane.store(t)
+			l := newLane(t, path, rand.New(rand.NewPCG(*seed, uint64(i))), store, more...)
+			for range lane.cycles / 2 {
 				l.named()
 				l.random()
 			}
@@ -103,7 +116,7 @@ type strike struct {
 	p    *binary.Process
 }
 
-func newLane(t *testing.T, path string, rng *rand.Rand) *lane {
+func newLane(t *testing.T, path string, rng *rand.Rand, store string, more ...string) *lane {
 	l := &lane{t: t, rng: rng, w: witness.New()}
 	l.w.OnEffect = func(string) {
 		if s := l.strike.Load(); s != nil && s.left.Add(-1) == 0 {
@@ -112,7 +125,7 @@ func newLane(t *testing.T, path string, rng *rand.Rand) *lane {
 	}
 	up := httptest.NewServer(l.w)
 	t.Cleanup(up.Close)
-	l.setup = binary.NewSetup(t, path, up.URL, "pebble:./data", policy)
+	l.setup = binary.NewSetup(t, path, up.URL, store, policy, more...)
 	return l
 }
 
