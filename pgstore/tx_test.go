@@ -48,7 +48,7 @@ func inTx[T any](s *eachInTx, ctx context.Context, call func(*pgstore.TxStore) (
 		if !again || try > 1000 {
 			return out, err
 		}
-		time.Sleep(time.Duration(1+try%5) * time.Millisecond)
+		<-time.After(time.Duration(1+try%5) * time.Millisecond)
 	}
 }
 

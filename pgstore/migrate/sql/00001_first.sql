@@ -161,7 +161,7 @@ CREATE FUNCTION {{.Schema}}.counterfoil_apply(
     in_transaction boolean
 ) RETURNS TABLE (n integer, outcome smallint, as_of timestamptz, forgotten timestamptz, rec {{.Schema}}.counterfoil_records, response bytea)
 LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     none CONSTANT bigint := -9223372036854775808;
     total     integer := cardinality(steps);
