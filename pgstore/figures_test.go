@@ -23,7 +23,7 @@ func TestFigures(t *testing.T) {
 			insert := "INSERT INTO " + schema + "counterfoil_records (rev, operation, state, holds, id, principal, body) SELECT 1, 1, 5, 0, decode(lpad(to_hex(n), 40, '0'), 'hex'), 'p', '\\x01' FROM generate_series(1, 1000) n"
 			begin(t, conn, insert,
 				"DELETE FROM "+schema+"counterfoil_records WHERE get_byte(id, 19) < 16",
-				"SELECT "+schema+"counterfoil_days(3)",
+				"SELECT "+schema+"counterfoil_days(3, false)",
 				"INSERT INTO "+schema+"counterfoil_responses SELECT current_date, id, decode(repeat('00', 1000), 'hex') FROM "+schema+"counterfoil_records")
 			old := call(t, url)
 			begin(t, old, "BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT txid_current()")

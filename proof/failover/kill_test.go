@@ -13,6 +13,7 @@ import (
 // nodes load it, and starts it again: what was told stands, and nothing happens
 // twice. Every other time a node dies with it, and what it held becomes unknown.
 func TestP2P3ServerKilled(t *testing.T) {
+	t.Parallel()
 	const cycles = 10
 	server := pgtest.Start(t, pgtest.Options{Durable: true})
 	url := server.Database(t)

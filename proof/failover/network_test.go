@@ -23,6 +23,7 @@ func through(t *testing.T, server *pgtest.Server, timeout time.Duration) (*node,
 // before its answer. The claim is known by its own token, the completion by
 // what it wrote, and the caller hears nothing of it.
 func TestG01AnswerLostAfterCommit(t *testing.T) {
+	t.Parallel()
 	n, p := through(t, pgtest.Shared(t), 5*time.Second)
 	defer n.close(t)
 	l := newLoad(t, n)
@@ -70,6 +71,7 @@ func TestG01AnswerLostAfterCommit(t *testing.T) {
 
 // TestG01AnswersLostUnderLoad is the same, in batches of many callers.
 func TestG01AnswersLostUnderLoad(t *testing.T) {
+	t.Parallel()
 	n, p := through(t, pgtest.Shared(t), 2*time.Second)
 	defer n.close(t)
 	l := newLoad(t, n)
@@ -94,10 +96,12 @@ func TestG01AnswersLostUnderLoad(t *testing.T) {
 // closed. Every call ends by its own deadline; what was under way arrives late,
 // or never, and is settled.
 func TestG01ConnectionsGoSilent(t *testing.T) {
+	t.Parallel()
 	const timeout = 300 * time.Millisecond
 	server := pgtest.Shared(t)
 	for name, cut := range map[string]bool{"and wake up": false, "and are cut": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			n, p := through(t, server, timeout)
 			defer n.close(t)
 			l := newLoad(t, n)

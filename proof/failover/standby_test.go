@@ -132,6 +132,7 @@ func (p *pair) logged(text string) int { return strings.Count(p.primary.Log(), t
 // cancelled, so that nothing is visible that is not confirmed, and nothing was
 // told.
 func TestG02DriverCancelsNothing(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	a, b := openNode(t, p.url, brief), openNode(t, p.url, brief)
 	l := newLoad(t, a, b)
@@ -173,6 +174,7 @@ func TestG02DriverCancelsNothing(t *testing.T) {
 // killed and comes back. What was committed here is then seen here, and still
 // nobody is told of it before the standby has it.
 func TestG03WaitsInterrupted(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	a, b := openNode(t, p.url, brief), openNode(t, p.url, brief)
 	l := newLoad(t, a, b)
@@ -231,6 +233,7 @@ func TestG03WaitsInterrupted(t *testing.T) {
 // TestUnfencedReadsAreFound plants the fault that all this exists to find: reads
 // that do not wait for what they tell of.
 func TestUnfencedReadsAreFound(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	pgtest.Exec(t, p.url, `DO $$ BEGIN
 		EXECUTE replace(pg_get_functiondef('counterfoil_apply'::regproc), 'pg_logical_emit_message(true,', 'pg_logical_emit_message(false,');
@@ -260,6 +263,7 @@ func TestUnfencedReadsAreFound(t *testing.T) {
 // standby takes over. Every answer that anybody was told is there. The new
 // primary gets a standby of its own, and it all happens again.
 func TestP3Failover(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	l := newLoad(t)
 	lost := 0

@@ -69,5 +69,5 @@ that were made later. Find out first what was lost.`,
 	}
 	trust.Flags().StringVar(&reason, "reason", "", "why; kept in the store (required)")
 	return group("store", "Back the store up, move its records to another, or trust it again",
-		"  counterfoil store backup /var/backups/counterfoil/today", backup, a.storeCopyCommand(), trust)
+		"  counterfoil store backup /var/backups/counterfoil/today", a.migrateCommand(), backup, a.storeCopyCommand(), a.pgCronCommand(), trust)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/counterfoil/counterfoil/pgstore"
 	"github.com/counterfoil/counterfoil/policyfile"
 )
 
@@ -55,8 +56,9 @@ type StoreKind string
 
 // The stores of this version.
 const (
-	StorePebble StoreKind = "pebble"
-	StoreMemory StoreKind = "memory"
+	StorePebble   StoreKind = "pebble"
+	StoreMemory   StoreKind = "memory"
+	StorePostgres StoreKind = "postgres"
 )
 
 // Store says where records are kept.
@@ -64,10 +66,21 @@ type Store struct {
 	Kind StoreKind
 	// Dir is the directory of a pebble store.
 	Dir string
+	// URL is where a PostgreSQL store connects to, password and all; Schema is
+	// where its tables are.
+	URL, Schema string
 }
 
-// String is the address as counterfoil.yaml spells it.
-func (s Store) String() string { return string(s.Kind) + ":" + s.Dir }
+// String is the address as counterfoil.yaml spells it, without a password.
+func (s Store) String() string {
+	if s.Kind != StorePostgres {
+		return string(s.Kind) + ":" + s.Dir
+	}
+	if s.Schema == pgstore.DefaultSchema {
+		return pgstore.Redacted(s.URL)
+	}
+	return pgstore.Redacted(s.URL) + ", schema " + s.Schema
+}
 
 // AuthRequest is who to ask for the principal of a request.
 type AuthRequest struct {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/counterfoil/counterfoil/pgstore"
 	"github.com/counterfoil/counterfoil/policy"
 	"github.com/counterfoil/counterfoil/policyfile"
 )
@@ -85,7 +87,7 @@ func (r *reader) finish() {
 		c.Policy = r.resolve("policy.yaml")
 	}
 	if c.Store == (Store{}) {
-		c.Store = Store{StorePebble, r.resolve("data")}
+		c.Store = Store{Kind: StorePebble, Dir: r.resolve("data")}
 	}
 	if c.AdminTokensFile == "" {
 		// Beside the store: both are this machine's secrets.
@@ -170,7 +172,7 @@ func (r *reader) upstream(name string, n *yaml.Node) *url.URL {
 }
 
 // laterStores are documented stores that are not built.
-var laterStores = []string{"postgres", "postgresql", "redis", "rediss", "redis-cluster", "redis-sentinel"}
+var laterStores = []string{"redis", "rediss", "redis-cluster", "redis-sentinel"}
 
 func (r *reader) store(name string, n *yaml.Node) {
 	s, ok := r.text(name, n)
@@ -178,12 +180,19 @@ func (r *reader) store(name string, n *yaml.Node) {
 		return
 	}
 	scheme, rest, colon := strings.Cut(s, ":")
-	const write = "write pebble:./data, or memory: for trials"
+	const write = "write pebble:./data, postgres://…, or memory: for trials"
 	switch {
+	case (scheme == "postgres" || scheme == "postgresql") && colon:
+		store, err := postgres(s)
+		if err != nil {
+			r.fail(CodeStoreInvalid, name, n, err.Error(), "write postgres://USER@HOST:PORT/DATABASE, with counterfoil_schema=NAME where the tables are not in public")
+			return
+		}
+		r.config.Store = store
 	case slices.Contains(laterStores, scheme) && colon:
 		r.fail(policyfile.CodeNotInThisVersion, name, n, scheme+": is not in this version", write)
 	case scheme == string(StorePebble) && colon && rest != "":
-		r.config.Store = Store{StorePebble, r.resolve(rest)}
+		r.config.Store = Store{Kind: StorePebble, Dir: r.resolve(rest)}
 	case scheme == string(StorePebble) && colon:
 		r.fail(CodeStoreInvalid, name, n, "pebble: needs a directory", write)
 	case scheme == string(StoreMemory) && colon && rest == "":
@@ -191,6 +200,30 @@ func (r *reader) store(name string, n *yaml.Node) {
 	default:
 		r.fail(CodeStoreInvalid, name, n, "it is not the address of a store", write)
 	}
+}
+
+// postgres reads the address of a PostgreSQL store. Its errors do not repeat the
+// address, which may hold a password.
+func postgres(address string) (Store, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return Store{}, errors.New("it is not a URL")
+	}
+	s := Store{Kind: StorePostgres, Schema: pgstore.DefaultSchema}
+	q := u.Query()
+	if q.Has("counterfoil_schema") {
+		s.Schema = q.Get("counterfoil_schema")
+		q.Del("counterfoil_schema")
+		u.RawQuery = q.Encode()
+	}
+	if _, err := pgstore.QuoteSchema(s.Schema); err != nil {
+		return Store{}, fmt.Errorf("counterfoil_schema: %w", err)
+	}
+	s.URL = u.String()
+	if err := pgstore.CheckURL(s.URL); err != nil {
+		return Store{}, err
+	}
+	return s, nil
 }
 
 func (r *reader) peers(name string, n *yaml.Node) {

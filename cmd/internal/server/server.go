@@ -221,7 +221,7 @@ func (s *Server) work(ctx context.Context) {
 
 // refreshEvery is how often the engine reads what others may have written to
 // the store: its charter and its trust.
-const refreshEvery = 15 * time.Second
+const refreshEvery = wire.RefreshEvery
 
 func (s *Server) refresh(ctx context.Context) {
 	tick := time.NewTicker(refreshEvery)

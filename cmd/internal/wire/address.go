@@ -27,7 +27,7 @@ func OpenStore(ctx context.Context, address string, o Options) (counterfoil.Stor
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return openStore(&config.Config{Store: s}, o)
+	return openStore(ctx, &config.Config{Store: s, Accept: o.Accept}, o)
 }
 
 // ErrNoStore is returned by [Exists] for an address at which there is no store.

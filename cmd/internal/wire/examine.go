@@ -8,6 +8,7 @@ import (
 	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/cmd/internal/admin"
 	"github.com/counterfoil/counterfoil/pebblestore"
+	"github.com/counterfoil/counterfoil/pgstore"
 	"github.com/counterfoil/counterfoil/policy"
 	"github.com/counterfoil/counterfoil/sweep"
 )
@@ -71,6 +72,17 @@ func (c *Core) examine(ctx context.Context) []admin.Finding {
 	if s, ok := c.Store.(*pebblestore.Store); ok {
 		for _, f := range s.Doctor(ctx) {
 			if f.Severity != pebblestore.OK {
+				found = append(found, admin.Finding{Severity: string(f.Severity), Code: f.Code, Field: "store", File: c.Config.File, Message: f.Message, Remedy: f.Remedy})
+			}
+		}
+	}
+	if s, ok := c.Store.(*pgstore.Store); ok {
+		list, err := s.Doctor(ctx)
+		if err != nil {
+			add(policy.SeverityError, counterfoil.Code(err), "store", err.Error(), "look at the database's log")
+		}
+		for _, f := range list {
+			if f.Severity != pgstore.OK {
 				found = append(found, admin.Finding{Severity: string(f.Severity), Code: f.Code, Field: "store", File: c.Config.File, Message: f.Message, Remedy: f.Remedy})
 			}
 		}

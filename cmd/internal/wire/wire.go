@@ -23,10 +23,12 @@ import (
 	"github.com/counterfoil/counterfoil/cmd/internal/faultpoint"
 	"github.com/counterfoil/counterfoil/memstore"
 	"github.com/counterfoil/counterfoil/pebblestore"
+	"github.com/counterfoil/counterfoil/pgstore"
 	"github.com/counterfoil/counterfoil/policy"
 	"github.com/counterfoil/counterfoil/policyfile"
 	"github.com/counterfoil/counterfoil/promtrace"
 	"github.com/counterfoil/counterfoil/reconcile"
+	"github.com/counterfoil/counterfoil/storecopy"
 	"github.com/counterfoil/counterfoil/sweep"
 )
 
@@ -35,6 +37,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Forget names operations whose keys may be forgotten (--forget).
 	Forget []string
+	// Accept are dangers taken on by name where no configuration says so.
+	Accept []string
 	// Adopt opens a directory that was copied from elsewhere (--adopt).
 	Adopt bool
 }
@@ -75,7 +79,7 @@ func Open(ctx context.Context, c *config.Config, o Options) (_ *Core, err error)
 	if err != nil {
 		return nil, err
 	}
-	store, err := openStore(c, o)
+	store, err := openStore(ctx, c, o)
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +99,9 @@ func Open(ctx context.Context, c *config.Config, o Options) (_ *Core, err error)
 	core.Metrics = promtrace.New(promtrace.Options{
 		Registerer: core.Registry, Store: store.Info().Kind, Policy: p, OnError: warn("records could not be counted"),
 	})
+	if err = storecopy.Unfinished(ctx, store); err != nil {
+		return nil, err
+	}
 	core.Engine, err = counterfoil.Open(ctx, faultpoint.Wrap(store), p, counterfoil.Options{
 		IndexKey: key, Trace: core.Metrics.Trace(), Observe: c.Observe, Forget: o.Forget,
 	})
@@ -103,7 +110,7 @@ func Open(ctx context.Context, c *config.Config, o Options) (_ *Core, err error)
 	}
 	core.Metrics.Watch(core.Engine)
 	core.Sweeper = sweep.New(core.Engine, sweep.Options{
-		Limit: sweepLimit, Trace: core.Metrics.Trace(), OnError: warn("sweep failed"),
+		Limit: sweepLimit, Grace: Grace(store.Info()), Trace: core.Metrics.Trace(), OnError: warn("sweep failed"),
 	})
 	core.Reconciler = reconcile.New(core.Engine, reconcile.Options{Every: reconcileEvery(p), OnError: warn("reconciliation failed")})
 	local := admin.Local{Engine: core.Engine, Sweeper: core.Sweeper, Reconciler: core.Reconciler, Examine: core.examine}
@@ -111,6 +118,9 @@ func Open(ctx context.Context, c *config.Config, o Options) (_ *Core, err error)
 		Backup(ctx context.Context, dir string) error
 	}); ok {
 		local.BackupTo = b.Backup
+	}
+	if s, ok := store.(*pgstore.Store); ok {
+		core.Registry.MustRegister(&database{store: s, onError: warn("the database's figures could not be read")})
 	}
 	core.Service = admin.NewLocal(local)
 	return core, nil
@@ -121,20 +131,45 @@ func Open(ctx context.Context, c *config.Config, o Options) (_ *Core, err error)
 // waits once for the disk.
 const sweepLimit = 200_000
 
+// RefreshEvery is how often serve reads again what other nodes wrote.
+const RefreshEvery = 15 * time.Second
+
+// Grace is how long an announced record still answers: three times the interval
+// in which every node has read the new F (design.md §7). One process needs none.
+func Grace(info counterfoil.Info) time.Duration {
+	if info.SingleProcess {
+		return 0
+	}
+	return 3 * RefreshEvery
+}
+
 // Close waits, until ctx ends, for outcomes that are still being settled, and
 // closes the store.
 func (c *Core) Close(ctx context.Context) error {
 	return errors.Join(c.Engine.Close(ctx), c.Store.Close())
 }
 
-func openStore(c *config.Config, o Options) (counterfoil.Store, error) {
+func openStore(ctx context.Context, c *config.Config, o Options) (counterfoil.Store, error) {
 	switch c.Store.Kind {
 	case config.StoreMemory:
 		return memstore.New(memstore.Options{}), nil
 	case config.StorePebble:
 		return pebblestore.Open(c.Store.Dir, pebblestore.Options{Logger: o.Logger, Adopt: o.Adopt})
+	case config.StorePostgres:
+		s, err := OpenPostgres(ctx, c, o.Logger)
+		if err != nil {
+			return nil, err // not a nil *Store in an interface
+		}
+		return s, nil
 	}
-	return nil, fmt.Errorf("store %s: this version knows only pebble: and memory: stores", c.Store)
+	return nil, fmt.Errorf("store %s: this version knows only pebble:, postgres: and memory: stores", c.Store)
+}
+
+// OpenPostgres opens the store of a configuration as what it is.
+func OpenPostgres(ctx context.Context, c *config.Config, log *slog.Logger) (*pgstore.Store, error) {
+	return pgstore.Open(ctx, c.Store.URL, pgstore.Options{
+		Schema: c.Store.Schema, Logger: log, AcceptLoss: slices.Contains(c.Accept, policy.AcceptMayLoseClaims),
+	})
 }
 
 // reconcileEvery is the shortest cadence that an operation declares, and never
