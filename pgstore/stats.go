@@ -103,8 +103,8 @@ func (s *Store) count(ctx context.Context) (out counterfoil.Stats, err error) {
 	}
 	var records, responses int64
 	err = tx.QueryRow(ctx, `SELECT `+s.schema+`.counterfoil_now(),
-		(SELECT coalesce(sum(pg_total_relation_size(t.relid)), 0)::bigint FROM pg_partition_tree($1::regclass) t),
-		(SELECT coalesce(sum(pg_total_relation_size(t.relid)), 0)::bigint FROM pg_partition_tree($2::regclass) t)`,
+		pg_total_relation_size($1::regclass) + (SELECT coalesce(sum(pg_total_relation_size(h.inhrelid)), 0)::bigint FROM pg_inherits h WHERE h.inhparent = $1::regclass),
+		pg_total_relation_size($2::regclass) + (SELECT coalesce(sum(pg_total_relation_size(h.inhrelid)), 0)::bigint FROM pg_inherits h WHERE h.inhparent = $2::regclass)`,
 		s.schema+".counterfoil_records", s.schema+".counterfoil_responses").Scan(&out.AsOf, &records, &responses)
 	if err != nil {
 		return out, s.explain(err)

@@ -425,6 +425,25 @@ func TestC79SmallPools(t *testing.T) {
 	}
 }
 
+// Sizes are there for records and responses, split or not.
+func TestStatsBytes(t *testing.T) {
+	for _, partitions := range []int{0, 4} {
+		s := open(t, databaseWith(t, migrate.Options{Partitions: partitions}), lossy)
+		empty, err := s.Stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, s, "size", 2000, time.Hour)
+		full, err := s.Stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if grown := full.Bytes["tombstone"] - empty.Bytes["tombstone"]; grown < 2000*100 || full.Bytes["response"] <= 0 {
+			t.Errorf("%d partitions: 2,000 records take %d bytes more, all is %v", partitions, grown, full.Bytes)
+		}
+	}
+}
+
 // Close does not hang on a commit that waits for a standby, and cancels nothing.
 func TestCloseWhileTheStandbyIsFrozen(t *testing.T) {
 	s := pgtest.Start(t, pgtest.Options{})

@@ -16,7 +16,7 @@ var commands = []string{
 	"counterfoil doctor", "counterfoil help", "counterfoil key new",
 	"counterfoil policy check", "counterfoil policy diff", "counterfoil policy explain", "counterfoil policy schema",
 	"counterfoil record list", "counterfoil record resolve", "counterfoil record show",
-	"counterfoil serve", "counterfoil store backup", "counterfoil store copy", "counterfoil store trust", "counterfoil sweep", "counterfoil version",
+	"counterfoil serve", "counterfoil store backup", "counterfoil store copy", "counterfoil store migrate", "counterfoil store pg-cron install", "counterfoil store pg-cron remove", "counterfoil store pg-cron status", "counterfoil store trust", "counterfoil sweep", "counterfoil version",
 }
 
 func walkCommands(c *cobra.Command, visit func(*cobra.Command)) {

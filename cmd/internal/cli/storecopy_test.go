@@ -115,7 +115,7 @@ func TestStoreCopyHalfDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := run(t, "serve", "--config", config).want(t, 2)
-	if !strings.Contains(r.stderr, "charter") {
+	if !strings.Contains(r.stderr, "unfinished copy") {
 		t.Errorf("serve: %s", r.stderr)
 	}
 	run(t, "store", "copy", "--from", "pebble:"+half, "--to", "pebble:"+filepath.Join(s.dir, "third")).want(t, 1)
