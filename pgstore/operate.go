@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Doctor looks at server, role and tables for what is known to lose records
@@ -60,12 +59,4 @@ func (s *Store) withConn(ctx context.Context, do func(*pgx.Conn) error) error {
 	}
 	defer conn.Release()
 	return do(conn.Conn())
-}
-
-// CheckURL reports what is wrong with the form of a URL, without repeating it.
-func CheckURL(url string) error {
-	if _, err := pgxpool.ParseConfig(url); err != nil {
-		return redact(err)
-	}
-	return nil
 }

@@ -11,8 +11,6 @@ import (
 	"github.com/counterfoil/counterfoil"
 	"github.com/counterfoil/counterfoil/cmd/internal/config"
 	"github.com/counterfoil/counterfoil/cmd/internal/wire"
-	"github.com/counterfoil/counterfoil/pgstore"
-	"github.com/counterfoil/counterfoil/pgstore/migrate"
 	"github.com/counterfoil/counterfoil/policy"
 )
 
@@ -54,9 +52,8 @@ connection, not one through PgBouncer, as a role that may make tables.
 			if err != nil {
 				return err
 			}
-			o := migrate.Options{Schema: cfg.Store.Schema, Partitions: partitions}
 			if dry {
-				sql, err := migrate.SQL(cmd.Context(), cfg.Store.URL, o)
+				sql, err := wire.MigrationSQL(cmd.Context(), cfg.Store, partitions)
 				if err != nil {
 					return err
 				}
@@ -64,7 +61,7 @@ connection, not one through PgBouncer, as a role that may make tables.
 				return a.out.err
 			}
 			end := a.progress("migrating")
-			steps, err := migrate.Up(cmd.Context(), cfg.Store.URL, o)
+			steps, err := wire.Migrate(cmd.Context(), cfg.Store, partitions)
 			end()
 			if err != nil {
 				return err
@@ -77,7 +74,7 @@ connection, not one through PgBouncer, as a role that may make tables.
 				return items(a.out, list)
 			}
 			if len(steps) == 0 {
-				a.out.line(fmt.Sprintf("nothing to do: schema %s is at version %d", cfg.Store.Schema, pgstore.SchemaVersion))
+				a.out.line(fmt.Sprintf("nothing to do: schema %s is at version %d", cfg.Store.Schema, wire.SchemaVersion))
 			}
 			for _, s := range steps {
 				a.out.line(fmt.Sprintf("%s %s in %s", a.out.paint.green("done"), s.Name, s.Took.Round(time.Millisecond)))
@@ -117,7 +114,7 @@ the schedule. serve may go on sweeping beside it.`,
 			if err != nil {
 				return usagef("--every: %w", err)
 			}
-			return a.withPostgres(cmd.Context(), "store pg-cron", func(s *pgstore.Store) error {
+			return a.withPostgres(cmd.Context(), "store pg-cron", func(s *wire.Postgres) error {
 				if err := s.InstallCron(cmd.Context(), d, wire.Grace(s.Info())); err != nil {
 					return err
 				}
@@ -132,7 +129,7 @@ the schedule. serve may go on sweeping beside it.`,
 		Example: "  counterfoil store pg-cron remove",
 		Args:    arguments(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withPostgres(cmd.Context(), "store pg-cron", func(s *pgstore.Store) error {
+			return a.withPostgres(cmd.Context(), "store pg-cron", func(s *wire.Postgres) error {
 				if err := s.RemoveCron(cmd.Context()); err != nil {
 					return err
 				}
@@ -146,13 +143,13 @@ the schedule. serve may go on sweeping beside it.`,
 		Example: "  counterfoil store pg-cron status",
 		Args:    arguments(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withPostgres(cmd.Context(), "store pg-cron", func(s *pgstore.Store) error { return a.printCron(cmd.Context(), s) })
+			return a.withPostgres(cmd.Context(), "store pg-cron", func(s *wire.Postgres) error { return a.printCron(cmd.Context(), s) })
 		},
 	}
 	return group("pg-cron", "Sweep inside PostgreSQL, by its extension pg_cron", "  counterfoil store pg-cron install --every 15m", install, remove, status)
 }
 
-func (a *app) withPostgres(ctx context.Context, command string, do func(*pgstore.Store) error) error {
+func (a *app) withPostgres(ctx context.Context, command string, do func(*wire.Postgres) error) error {
 	c, err := a.postgres(command)
 	if err != nil {
 		return err
@@ -168,7 +165,7 @@ func (a *app) withPostgres(ctx context.Context, command string, do func(*pgstore
 	return err
 }
 
-func (a *app) printCron(ctx context.Context, s *pgstore.Store) error {
+func (a *app) printCron(ctx context.Context, s *wire.Postgres) error {
 	st, err := s.Cron(ctx)
 	if err != nil {
 		return err

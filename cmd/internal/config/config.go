@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/counterfoil/counterfoil/pgstore"
 	"github.com/counterfoil/counterfoil/policyfile"
 )
 
@@ -76,11 +75,23 @@ func (s Store) String() string {
 	if s.Kind != StorePostgres {
 		return string(s.Kind) + ":" + s.Dir
 	}
-	if s.Schema == pgstore.DefaultSchema {
-		return pgstore.Redacted(s.URL)
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return "postgres:"
 	}
-	return pgstore.Redacted(s.URL) + ", schema " + s.Schema
+	q := u.Query()
+	if q.Has("password") { // libpq takes it there, too
+		q.Set("password", "xxxxx")
+		u.RawQuery = q.Encode()
+	}
+	if s.Schema == defaultSchema {
+		return u.Redacted()
+	}
+	return u.Redacted() + ", schema " + s.Schema
 }
+
+// defaultSchema is where PostgreSQL puts tables by itself.
+const defaultSchema = "public"
 
 // AuthRequest is who to ask for the principal of a request.
 type AuthRequest struct {

@@ -7,8 +7,29 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/counterfoil/counterfoil/cmd/internal/config"
 	"github.com/counterfoil/counterfoil/pgstore"
+	"github.com/counterfoil/counterfoil/pgstore/migrate"
 )
+
+// Postgres is an open PostgreSQL store.
+type Postgres = pgstore.Store
+
+// Step is one migration that was run.
+type Step = migrate.Step
+
+// SchemaVersion is the version of the tables that this program works with.
+const SchemaVersion = pgstore.SchemaVersion
+
+// Migrate makes the tables of a PostgreSQL store, or brings them up to date.
+func Migrate(ctx context.Context, s config.Store, partitions int) ([]Step, error) {
+	return migrate.Up(ctx, s.URL, migrate.Options{Schema: s.Schema, Partitions: partitions})
+}
+
+// MigrationSQL is what Migrate would run.
+func MigrationSQL(ctx context.Context, s config.Store, partitions int) (string, error) {
+	return migrate.SQL(ctx, s.URL, migrate.Options{Schema: s.Schema, Partitions: partitions})
+}
 
 // database publishes what a PostgreSQL store's server says of itself
 // (docs/operations.md). It asks when it is scraped, and not more than every
