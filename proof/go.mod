@@ -9,6 +9,7 @@ require (
 	github.com/counterfoil/counterfoil/pebblestore v0.0.0
 	github.com/counterfoil/counterfoil/pgstore v0.0.0
 	github.com/counterfoil/counterfoil/policyfile v0.0.0
+	github.com/jackc/pgx/v5 v5.12.0
 )
 
 require (
@@ -33,7 +34,6 @@ require (
 	github.com/golang/snappy v0.0.5-0.20231225225746-43d5d4cd4e0e // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
-	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/klauspost/compress v1.20.4 // indirect
 	github.com/kr/pretty v0.3.1 // indirect

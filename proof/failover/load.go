@@ -282,7 +282,9 @@ func (l *load) ask(n *node, in *intent) word {
 	if fails {
 		c := l.begin(in)
 		if _, err := cl.Fail(l.t.Context(), "declined before the effect"); err != nil {
-			if !errors.Is(err, counterfoil.ErrUnconfirmed) {
+			// Fenced: it was written, the answer was lost, and the next attempt
+			// opened before it was asked for again.
+			if !errors.Is(err, counterfoil.ErrUnconfirmed) && !errors.Is(err, counterfoil.ErrFenced) {
 				l.t.Errorf("%s: fail: %v", in.key, err)
 			}
 			return c.tell(unavailable, err)
