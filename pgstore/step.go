@@ -237,7 +237,8 @@ func delayMillis(d time.Duration) int64 {
 func instantsOf(r *counterfoil.Record) [instants]time.Time {
 	return [instants]time.Time{
 		r.CreatedAt, r.ClaimedAt, r.LeaseUntil, r.FirstDispatch, r.LastDispatch,
-		r.QuietAt, r.SettledAt, r.ReplayUntil, r.Horizon, r.AnnouncedAt, {},
+		r.QuietAt, r.SettledAt, r.ReplayUntil, r.Horizon, r.AnnouncedAt,
+		{},
 	}
 }
 

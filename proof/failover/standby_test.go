@@ -246,8 +246,10 @@ func TestUnfencedReadsAreFound(t *testing.T) {
 	p.standby.Freeze(t)
 	l.setFrozen(true)
 	l.each(held, func(in *intent) { l.end(in, unconfirmed) })
-	p.interrupt("pg_cancel_backend")
-	l.poll(held, 300*time.Millisecond)
+	for deadline := time.Now().Add(20 * time.Second); faults.Load() == 0 && time.Now().Before(deadline); {
+		p.interrupt("pg_cancel_backend") // reads may be behind a write that waits
+		l.poll(held, 300*time.Millisecond)
+	}
 	l.setFrozen(false)
 	p.standby.Thaw(t)
 	a.close(t)
