@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/counterfoil/counterfoil v0.0.0
+	github.com/counterfoil/counterfoil/fingerprint v0.0.0
 	github.com/counterfoil/counterfoil/httpguard v0.0.0
 	github.com/counterfoil/counterfoil/pgstore v0.0.0
 	github.com/counterfoil/counterfoil/policyfile v0.0.0
@@ -11,7 +12,6 @@ require (
 )
 
 require (
-	github.com/counterfoil/counterfoil/fingerprint v0.0.0 // indirect
 	github.com/dunglas/httpsfv v1.1.2 // indirect
 	github.com/go-json-experiment/json v1.27.2 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
@@ -29,7 +29,7 @@ require (
 )
 
 replace (
-	github.com/counterfoil/counterfoil => ../..
+	github.com/counterfoil/counterfoil => ../../
 	github.com/counterfoil/counterfoil/fingerprint => ../../fingerprint
 	github.com/counterfoil/counterfoil/httpguard => ../../httpguard
 	github.com/counterfoil/counterfoil/pgstore => ../../pgstore
