@@ -37,7 +37,7 @@ func durable(b *testing.B) (*pgtest.Server, string) {
 	return s, url
 }
 
-// BenchmarkF_P1 and P2: pairs (a claim of a new key and its completion with a
+// BenchmarkPairs is F-P1 and F-P2: pairs (a claim of a new key and its completion with a
 // response of 1 KiB) batched, against the same steps one statement a call over
 // 16 connections, and against pgbench inserting one row of 36 bytes a
 // transaction. They take turns, three rounds each; medians are reported.
