@@ -44,8 +44,9 @@ type intent struct {
 	answer  string // of the effect; whoever is told one is told this
 	told    told
 	attempt int
-	// torn counts calls that ended without the caller knowing what was done.
-	claimsTorn, completionsTorn int
+	// completionsTorn counts completions that ended without the owner knowing
+	// whether they were done.
+	completionsTorn int
 
 	// held is a claim whose effect, doing, has happened, and is not reported yet.
 	held  *counterfoil.Claim
@@ -191,9 +192,6 @@ func (l *load) claim(n *node, in *intent) (word, *counterfoil.Claim) {
 		if !errors.Is(err, counterfoil.ErrUnavailable) {
 			l.t.Errorf("%s: begin: %v", in.key, err)
 		}
-		in.mu.Lock()
-		in.claimsTorn++
-		in.mu.Unlock()
 		return c.tell(unavailable, err), nil
 	}
 	switch d.Verdict {
